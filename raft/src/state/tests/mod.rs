@@ -1,0 +1,1 @@
+//! The control state, tested from outside: through `apply` and the look-ups.
