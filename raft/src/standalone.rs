@@ -16,22 +16,13 @@ pub struct Standalone {
 impl Standalone {
     /// A new state in which `node` is registered.
     pub fn new(node: NodeId, name: &str) -> Self {
-        let mut state = ControlState::new();
-        let applied = state.apply(
-            0,
-            (node, 0),
-            Command::Register {
-                node,
-                name: name.to_owned(),
-            },
-        );
-        let Outcome::Registered { incarnation } = applied.outcome else {
-            unreachable!("nothing stands against registering with an empty state");
-        };
-        Self {
+        let (state, name) = (ControlState::new(), name.to_owned());
+        let mut standalone = Self {
             state,
-            from: (node, incarnation),
-        }
+            from: (node, 0),
+        };
+        standalone.propose(0, Command::Register { node, name });
+        standalone
     }
 
     /// Applies `command` at `now`, in milliseconds of a monotone clock.

@@ -23,9 +23,10 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
 use super::digest::Digest;
-use super::nodes::{Holder, NodeSlot};
-use super::wills::{DueWills, session_end, will_due};
-use crate::command::{ClientId, Effect, LeaseWill, Outcome, Refusal, SessionEpoch, WillFate};
+use super::lease::{Acquisition, Departure, Lease, Phase, Session, Turn};
+use super::nodes::NodeSlot;
+use super::wills::DueWills;
+use crate::command::{ClientId, Outcome, Refusal, SessionEpoch};
 
 /// All leases.
 #[derive(Debug, Default)]
@@ -37,133 +38,6 @@ pub(super) struct Leases {
     connected: usize,
     /// The greatest epoch of any lease that is gone.
     epoch_floor: SessionEpoch,
-}
-
-/// What one application of a command reads and fills.
-pub(super) struct Turn<'a> {
-    pub(super) now: u64,
-    pub(super) wills: &'a mut DueWills,
-    pub(super) effects: &'a mut Vec<Effect>,
-}
-
-/// How a connection takes a lease.
-pub(super) struct Acquisition {
-    pub(super) by: Holder,
-    pub(super) clean: bool,
-    pub(super) expiry_secs: u32,
-    pub(super) will: Option<LeaseWill>,
-}
-
-/// How a connection leaves one.
-pub(super) struct Departure {
-    pub(super) by: Holder,
-    pub(super) will: WillFate,
-    pub(super) expiry_secs: u32,
-}
-
-/// The session of a client id: see [`ControlState::session`](super::ControlState::session).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Session {
-    /// Epoch of the connection that began it.
-    pub began: SessionEpoch,
-    /// Epoch of its last connection.
-    pub epoch: SessionEpoch,
-    /// Whether that connection still is.
-    pub connected: bool,
-}
-
-#[derive(Debug)]
-struct Lease {
-    epoch: SessionEpoch,
-    /// The connection that began the session: what a resumed session keeps and a new one does not.
-    began: SessionEpoch,
-    holder: Holder,
-    expiry_secs: u32,
-    phase: Phase,
-    /// The Will of connection `epoch`, while it is connected or its delay runs. Most clients have none.
-    will: Option<Box<LeaseWill>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Connected,
-    /// Without connection since that control time.
-    Detached {
-        since: u64,
-    },
-    /// The session is over; the lease stays until its last due Will is done.
-    Ended,
-}
-
-impl Lease {
-    /// Control time of the next thing that happens by itself.
-    fn next_event(&self) -> Option<u64> {
-        let Phase::Detached { since } = self.phase else {
-            return None;
-        };
-        match &self.will {
-            Some(will) => Some(will_due(since, will, self.expiry_secs)),
-            None => session_end(since, self.expiry_secs),
-        }
-    }
-
-    /// Whether a detached session has expired at `time`.
-    fn ends_by(&self, time: u64) -> bool {
-        let Phase::Detached { since } = self.phase else {
-            return false;
-        };
-        session_end(since, self.expiry_secs).is_some_and(|end| end <= time)
-    }
-
-    fn connect(&mut self, taken: Acquisition) {
-        self.holder = taken.by;
-        self.expiry_secs = taken.expiry_secs;
-        self.will = taken.will.map(Box::new);
-        self.phase = Phase::Connected;
-    }
-
-    /// The end of a connection by a takeover, or of the time without one. Says whether the next connection resumes
-    /// the session. If so, only a Will without delay is still owed, and a waiting one is cancelled [MQTT-3.1.3-9].
-    fn pass_to_next_connection(
-        &mut self,
-        client: &ClientId,
-        clean: bool,
-        turn: &mut Turn<'_>,
-    ) -> bool {
-        let resumes = !clean && self.expiry_secs != 0 && self.phase != Phase::Ended;
-        let at_once = self.will.as_ref().is_some_and(|will| will.delay_secs == 0);
-        match self.phase {
-            Phase::Ended => {}
-            _ if !resumes => self.end(client, turn),
-            Phase::Connected if at_once => self.release_will(client, turn),
-            _ => self.will = None,
-        }
-        resumes
-    }
-
-    /// The waiting Will, or that of the connection, becomes due.
-    fn release_will(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
-        let Some(will) = self.will.take() else {
-            return;
-        };
-        turn.wills
-            .insert(Arc::clone(client), self.epoch, will.message.clone());
-        turn.effects.push(Effect::WillDue {
-            client: Arc::clone(client),
-            epoch: self.epoch,
-            message: will.message,
-        });
-    }
-
-    /// The session is over, and with it the wait of its Will.
-    fn end(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
-        self.release_will(client, turn);
-        self.phase = Phase::Ended;
-        turn.effects.push(Effect::SessionEnded {
-            client: Arc::clone(client),
-            epoch: self.epoch,
-        });
-    }
 }
 
 impl Leases {
@@ -184,12 +58,7 @@ impl Leases {
             self.timers.remove(&(at, Arc::clone(&client)));
         }
         let displaced = (lease.phase == Phase::Connected).then_some(lease.epoch);
-        let session_present = lease.pass_to_next_connection(&client, taken.clean, turn);
-        lease.epoch += 1;
-        if !session_present {
-            lease.began = lease.epoch;
-        }
-        lease.connect(taken);
+        let session_present = lease.pass_to_next_connection(&client, taken, turn);
         self.connected += usize::from(displaced.is_none());
         Outcome::Acquired {
             epoch: lease.epoch,
@@ -201,15 +70,7 @@ impl Leases {
     /// The first connection of a client id without lease.
     fn begin(&mut self, client: ClientId, taken: Acquisition) -> Outcome {
         let epoch = self.epoch_floor + 1;
-        let mut lease = Lease {
-            epoch,
-            began: epoch,
-            holder: taken.by,
-            expiry_secs: 0,
-            phase: Phase::Ended,
-            will: None,
-        };
-        lease.connect(taken);
+        let lease = Lease::begin(epoch, taken);
         self.table.insert(client, lease);
         self.connected += 1;
         Outcome::Acquired {
@@ -234,11 +95,7 @@ impl Leases {
         let Some(lease) = lease else {
             return Outcome::Refused(Refusal::NotConnected);
         };
-        if left.will == WillFate::Drop {
-            lease.will = None;
-        }
-        lease.expiry_secs = left.expiry_secs;
-        lease.phase = Phase::Detached { since: turn.now };
+        lease.detach(left, turn.now);
         self.connected -= 1;
         self.arm(&client);
         // What is due with the end of the connection, a Will without delay or the end of the session, happens with it.

@@ -11,6 +11,7 @@
 //! - effects are the difference of two states, so that a snapshot can be an apply like any other.
 
 mod digest;
+mod lease;
 mod leases;
 mod nodes;
 mod routes;
@@ -24,8 +25,9 @@ use crate::command::{
     Applied, ClientId, Command, Effect, Incarnation, NodeId, Outcome, Refusal, ShareRoute,
 };
 use digest::Digest;
-pub use leases::Session;
-use leases::{Acquisition, Departure, Leases, Turn};
+pub use lease::Session;
+use lease::{Acquisition, Departure, Turn};
+use leases::Leases;
 use nodes::Nodes;
 use routes::Routes;
 use wills::DueWills;
