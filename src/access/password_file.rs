@@ -348,3 +348,6 @@ fn write_new(path: &Path, bytes: &[u8], like: Option<&std::fs::Metadata>) -> io:
     }
     file.sync_all()
 }
+
+#[cfg(test)]
+mod tests;

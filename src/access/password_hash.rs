@@ -322,3 +322,6 @@ impl fmt::Debug for PasswordHash {
         write!(f, "PasswordHash({form}…)")
     }
 }
+
+#[cfg(test)]
+mod tests;
