@@ -1,1 +1,4 @@
-//! (being written)
+//! The event loop of one core (being written): so far what listeners hand to it.
+
+pub mod byte_stream;
+pub mod greeted;
