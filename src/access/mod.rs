@@ -1,1 +1,5 @@
 //! (being written)
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub user_name: Option<std::sync::Arc<str>>,
+}

@@ -63,6 +63,9 @@ pub trait Dispatch: Clone + 'static {
     fn submit(&self, greeted: Greeted);
 }
 
+/// Connections above the limit of a listener that may be in the middle of being told so.
+const REFUSALS_AT_ONCE: usize = 256;
+
 /// One listening address, shared by all shards that accept from it.
 #[derive(Debug)]
 pub struct ListenerState {
