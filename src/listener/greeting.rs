@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use super::foreign::{self, Foreign};
 use crate::config;
-use crate::mqtt::{ConnAck, Connect, Malformed, Packet, Peer, Property, PropertiesBuf, ProtocolVersion, ReasonCode};
+use crate::mqtt::{
+    ConnAck, Connect, Malformed, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode,
+};
 use crate::mqtt::{decode, next_frame};
 
 /// Longest CONNECT that is read, whatever the largest packet may be later: six fields of 64 KiB, and user properties. What is sent
@@ -37,7 +39,10 @@ pub(super) enum Verdict<'a> {
     Foreign(Foreign),
     Refused(Refusal),
     /// A CONNECT of `packet_len` bytes whose sender may be asked for its password.
-    Hello { connect: Connect<'a>, packet_len: usize },
+    Hello {
+        connect: Connect<'a>,
+        packet_len: usize,
+    },
 }
 
 /// Why a connection is not taken, and how to say so.
@@ -69,7 +74,10 @@ pub(super) fn judge<'a>(bytes: &'a [u8], rules: &Rules<'_>) -> Verdict<'a> {
     };
     match decode(&frame, ProtocolVersion::V5, Peer::Client) {
         Ok(Packet::Connect(connect)) => match check(&connect, rules) {
-            Ok(()) => Verdict::Hello { connect, packet_len: frame.total_len },
+            Ok(()) => Verdict::Hello {
+                connect,
+                packet_len: frame.total_len,
+            },
             Err((reason, what)) => Verdict::Refused(Refusal::of(&connect, reason, what)),
         },
         Ok(_) => Verdict::Foreign(Foreign::Unknown),
@@ -92,17 +100,29 @@ impl Refusal {
     /// The CONNACK, or nothing where there is no way to say it. The Reason String is left out where it would make the packet larger than
     /// the client takes [MQTT-3.2.2-19].
     pub(super) fn connack(&self) -> Vec<u8> {
-        let Some(version) = self.answer else { return Vec::new() };
+        let Some(version) = self.answer else {
+            return Vec::new();
+        };
         let mut properties = PropertiesBuf::default();
         if version.is_v5() && !self.what.is_empty() {
             properties.push(Property::ReasonString(self.what));
         }
         let mut packet = Vec::new();
-        let connack = ConnAck { session_present: false, reason: self.reason, properties: properties.as_properties() };
+        let connack = ConnAck {
+            session_present: false,
+            reason: self.reason,
+            properties: properties.as_properties(),
+        };
         connack.encode(version, &mut packet);
-        if self.packet_bytes_max.is_some_and(|max| packet.len() > max as usize) {
+        if self
+            .packet_bytes_max
+            .is_some_and(|max| packet.len() > max as usize)
+        {
             packet.clear();
-            let connack = ConnAck { properties: Default::default(), ..connack };
+            let connack = ConnAck {
+                properties: Default::default(),
+                ..connack
+            };
             connack.encode(version, &mut packet);
         }
         packet
@@ -111,19 +131,35 @@ impl Refusal {
 
 /// What a listener asks of a CONNECT that is well formed.
 fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'static str)> {
-    if !rules.listener.protocol_versions.contains(&connect.version.level()) {
-        return Err((ReasonCode::UnsupportedProtocolVersion, "this protocol version is not let in on this listener"));
+    if !rules
+        .listener
+        .protocol_versions
+        .contains(&connect.version.level())
+    {
+        return Err((
+            ReasonCode::UnsupportedProtocolVersion,
+            "this protocol version is not let in on this listener",
+        ));
     }
     if rules.over_limit {
-        return Err((ReasonCode::QuotaExceeded, "max_connections of the listener is reached"));
+        return Err((
+            ReasonCode::QuotaExceeded,
+            "max_connections of the listener is reached",
+        ));
     }
     if connect.properties.authentication_method().is_some() {
-        return Err((ReasonCode::BadAuthenticationMethod, "no authentication method is supported [MQTT-4.12.0-1]"));
+        return Err((
+            ReasonCode::BadAuthenticationMethod,
+            "no authentication method is supported [MQTT-4.12.0-1]",
+        ));
     }
     if connect.client_id.is_empty() {
         match connect.version {
             ProtocolVersion::V3_1 => {
-                return Err((ReasonCode::ClientIdentifierNotValid, "a client id has at least one character in MQTT 3.1"));
+                return Err((
+                    ReasonCode::ClientIdentifierNotValid,
+                    "a client id has at least one character in MQTT 3.1",
+                ));
             }
             ProtocolVersion::V3_1_1 if !connect.clean_start => {
                 let what = "an empty client id needs Clean Session [MQTT-3.1.3-8]";
@@ -133,7 +169,10 @@ fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'
         }
     }
     if connect.client_id.len() > rules.mqtt.max_client_id_bytes {
-        return Err((ReasonCode::ClientIdentifierNotValid, "the client id is longer than max_client_id_bytes"));
+        return Err((
+            ReasonCode::ClientIdentifierNotValid,
+            "the client id is longer than max_client_id_bytes",
+        ));
     }
     Ok(())
 }
@@ -142,12 +181,20 @@ fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'
 fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
     let announced = announced_version(bytes);
     let answer = match (announced, malformed.reason) {
-        (Some(Announced::Known(ProtocolVersion::V5) | Announced::Later), _) => Some(ProtocolVersion::V5),
+        (Some(Announced::Known(ProtocolVersion::V5) | Announced::Later), _) => {
+            Some(ProtocolVersion::V5)
+        }
         (Some(Announced::Known(version)), ReasonCode::ClientIdentifierNotValid) => Some(version),
         (Some(_), ReasonCode::UnsupportedProtocolVersion) => Some(ProtocolVersion::V3_1_1),
         _ => None,
     };
-    Refusal { answer, reason: malformed.reason, what: malformed.what, client_id: None, packet_bytes_max: None }
+    Refusal {
+        answer,
+        reason: malformed.reason,
+        what: malformed.what,
+        client_id: None,
+        packet_bytes_max: None,
+    }
 }
 
 enum Announced {
@@ -161,7 +208,12 @@ enum Announced {
 /// What version a CONNECT claims to be, whatever else is wrong with it; `None` when it does not even say MQTT.
 fn announced_version(bytes: &[u8]) -> Option<Announced> {
     // The Remaining Length ends with the first byte without its highest bit.
-    let length_len = bytes.get(1..)?.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
+    let length_len = bytes
+        .get(1..)?
+        .iter()
+        .take(4)
+        .position(|byte| byte & 0x80 == 0)?
+        + 1;
     let body = bytes.get(1 + length_len..)?;
     let (level, is_3_1_name) = match body {
         [0, 4, b'M', b'Q', b'T', b'T', level, ..] => (*level, false),

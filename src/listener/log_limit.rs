@@ -57,13 +57,19 @@ struct Throttle {
 
 impl Throttle {
     const fn new() -> Self {
-        Self { last: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+        Self {
+            last: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+        }
     }
 
     fn permit(&self, second: u64) -> Option<u64> {
         let last = self.last.load(Ordering::Relaxed);
         let free = last != second
-            && self.last.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            && self
+                .last
+                .compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
         if free {
             Some(self.left_out.swap(0, Ordering::Relaxed))
         } else {

@@ -81,7 +81,7 @@ pub async fn accept_loop<D: Dispatch>(
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let acceptor = Rc::new(acceptor);
-    let socket = AsyncFd::with_interest(socket2::Socket::from(socket), Interest::READABLE)?;
+    let socket = watch_readable(socket)?;
     loop {
         let mut ready = tokio::select! {
             biased;
@@ -94,6 +94,16 @@ pub async fn accept_loop<D: Dispatch>(
             Batch::Exhausted => tokio::time::sleep(EXHAUSTED_PAUSE).await,
         }
     }
+}
+
+/// Watches a listening socket. Not by tokio's own listener, which registers every connection with the runtime as it accepts it: most
+/// connections belong to another shard and would be taken out again.
+fn watch_readable(socket: std::net::TcpListener) -> io::Result<AsyncFd<socket2::Socket>> {
+    let socket = socket2::Socket::from(socket);
+    // SAFETY: a socket2::Socket owns one descriptor, opened before and closed by nothing but its drop, and says the same one every
+    // time it is asked; the AsyncFd owns it and gives out shared references only, by which it cannot be closed or replaced.
+    let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
+    watched.map_err(io::Error::from)
 }
 
 enum Batch {
@@ -110,9 +120,14 @@ impl<D: Dispatch> Acceptor<D> {
             match tcp::accept(listening) {
                 Accepted::Connection(socket, peer) => self.take(socket, peer, &mut first_bytes),
                 Accepted::Nothing => return Batch::Drained,
-                Accepted::Failed(error) => tracing::debug!(%error, "a connection died before it was accepted"),
+                Accepted::Failed(error) => {
+                    tracing::debug!(%error, "a connection died before it was accepted")
+                }
                 Accepted::Exhausted(error) => {
-                    self.listener.counts.accept_failed.fetch_add(1, Ordering::Relaxed);
+                    self.listener
+                        .counts
+                        .accept_failed
+                        .fetch_add(1, Ordering::Relaxed);
                     if let Some(left_out) = permit(Cause::Accept) {
                         let listener = self.listener.config.name.as_str();
                         tracing::error!(listener, %error, left_out, "cannot accept connections: raise the limit of open files");
@@ -124,8 +139,16 @@ impl<D: Dispatch> Acceptor<D> {
         Batch::Full
     }
 
-    fn take(self: &Rc<Self>, socket: std::net::TcpStream, peer: SocketAddr, first_bytes: &mut [u8]) {
-        self.listener.counts.accepted.fetch_add(1, Ordering::Relaxed);
+    fn take(
+        self: &Rc<Self>,
+        socket: std::net::TcpStream,
+        peer: SocketAddr,
+        first_bytes: &mut [u8],
+    ) {
+        self.listener
+            .counts
+            .accepted
+            .fetch_add(1, Ordering::Relaxed);
         let Some(slot) = self.listener.occupy() else {
             self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
             if let Some(left_out) = permit(Cause::HardLimit) {
@@ -134,32 +157,56 @@ impl<D: Dispatch> Acceptor<D> {
             }
             return;
         };
-        let newcomer = Newcomer { slot, peer, accepted_at: self.clock.now() };
+        let newcomer = Newcomer {
+            slot,
+            peer,
+            accepted_at: self.clock.now(),
+        };
         if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
             return self.wait_for(newcomer, socket, Vec::new());
         }
         match (&socket).read(first_bytes) {
             Ok(0) => report(self, peer, &End::Silent),
             Ok(len) => self.greet_at_once(newcomer, socket, &first_bytes[..len]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for(newcomer, socket, Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.wait_for(newcomer, socket, Vec::new())
+            }
             Err(error) => report(self, peer, &End::Network(error)),
         }
     }
 
     /// The short way: the whole CONNECT is there and nothing has to be waited for.
-    fn greet_at_once(self: &Rc<Self>, newcomer: Newcomer, socket: std::net::TcpStream, bytes: &[u8]) {
-        let Verdict::Hello { connect, packet_len } = greeting::judge(bytes, &self.rules(&newcomer.slot)) else {
+    fn greet_at_once(
+        self: &Rc<Self>,
+        newcomer: Newcomer,
+        socket: std::net::TcpStream,
+        bytes: &[u8],
+    ) {
+        let Verdict::Hello {
+            connect,
+            packet_len,
+        } = greeting::judge(bytes, &self.rules(&newcomer.slot))
+        else {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         };
         if self.access.needs_hashing(connect.user_name) {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         }
-        let identity = self.access.authenticate(self.allows_anonymous(), connect.user_name, connect.password);
+        let identity =
+            self.access
+                .authenticate(self.allows_anonymous(), connect.user_name, connect.password);
         match identity.now_or_never() {
             Some(Ok(identity)) => {
                 let peer = newcomer.peer;
                 let stream = ByteStream::Tcp(Socket::detached(socket));
-                if let Err(end) = submit(self, newcomer, stream, &connect, identity, bytes.split_at(packet_len)) {
+                if let Err(end) = submit(
+                    self,
+                    newcomer,
+                    stream,
+                    &connect,
+                    identity,
+                    bytes.split_at(packet_len),
+                ) {
                     report(self, peer, &end);
                 }
             }
@@ -172,7 +219,11 @@ impl<D: Dispatch> Acceptor<D> {
     }
 
     fn rules(&self, slot: &ListenerSlot) -> Rules<'_> {
-        Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit: slot.over_limit() }
+        Rules {
+            listener: &self.listener.config,
+            mqtt: &self.mqtt,
+            over_limit: slot.over_limit(),
+        }
     }
 
     fn allows_anonymous(&self) -> bool {

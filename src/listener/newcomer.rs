@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::Acceptor;
 use super::foreign::{self, Foreign};
-use super::greeting::{self, Refusal, Rules, Verdict};
+use super::greeting::{self, Refusal, Verdict};
 use super::http::HEAD_BYTES_MAX;
 use super::log_limit::{Cause, permit};
 use super::tls::TlsReload;
@@ -93,11 +93,23 @@ async fn try_welcome<D: Dispatch>(
         !matches!(greeting::judge(bytes, &rules), Verdict::Incomplete)
     });
     let connect_timeout = acceptor.listener.config.connect_timeout;
-    tokio::time::timeout(connect_timeout, reading).await.map_err(|_| End::TimedOut("no CONNECT in time"))??;
+    tokio::time::timeout(connect_timeout, reading)
+        .await
+        .map_err(|_| End::TimedOut("no CONNECT in time"))??;
     let refusal = match greeting::judge(&bytes, &rules) {
-        Verdict::Hello { connect, packet_len } => match authenticate(acceptor, &connect).await {
+        Verdict::Hello {
+            connect,
+            packet_len,
+        } => match authenticate(acceptor, &connect).await {
             Ok(identity) => {
-                return submit(acceptor, newcomer, stream, &connect, identity, bytes.split_at(packet_len));
+                return submit(
+                    acceptor,
+                    newcomer,
+                    stream,
+                    &connect,
+                    identity,
+                    bytes.split_at(packet_len),
+                );
             }
             Err(reason) => Refusal::of(&connect, reason, ""),
         },
@@ -119,9 +131,13 @@ pub(super) fn submit<D: Dispatch>(
     identity: Identity,
     bytes: (&[u8], &[u8]),
 ) -> Result<(), End> {
-    let (client_id, assigned_client_id) =
-        greeting::client_id(connect).map_err(|error| End::Network(error.into()))?;
-    acceptor.listener.counts.greeted.fetch_add(1, Ordering::Relaxed);
+    let (client_id, assigned_client_id) = greeting::client_id(connect)
+        .map_err(|error| End::Network(io::Error::other(error.to_string())))?;
+    acceptor
+        .listener
+        .counts
+        .greeted
+        .fetch_add(1, Ordering::Relaxed);
     acceptor.dispatch.submit(Greeted {
         stream,
         connect: bytes.0.into(),
@@ -136,13 +152,22 @@ pub(super) fn submit<D: Dispatch>(
     Ok(())
 }
 
-async fn authenticate<D>(acceptor: &Acceptor<D>, connect: &Connect<'_>) -> Result<Identity, ReasonCode> {
+async fn authenticate<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    connect: &Connect<'_>,
+) -> Result<Identity, ReasonCode> {
     let anonymous = acceptor.allows_anonymous();
-    acceptor.access.authenticate(anonymous, connect.user_name, connect.password).await
+    acceptor
+        .access
+        .authenticate(anonymous, connect.user_name, connect.password)
+        .await
 }
 
 /// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
-async fn establish<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
+async fn establish<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
     if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
         return Ok(ByteStream::Tcp(Socket::attached(socket)));
@@ -155,12 +180,19 @@ async fn establish<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Re
     }
 }
 
-async fn shake_hands<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
+async fn shake_hands<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+) -> Result<ByteStream, End> {
     let is_websocket = acceptor.listener.config.protocol == Protocol::Ws;
     match &acceptor.tls {
         Some(tls) => {
             let stream = accept_tls(acceptor, tls, socket).await?;
-            if is_websocket { upgrade(acceptor, stream).await } else { Ok(ByteStream::Layered(Box::new(stream))) }
+            if is_websocket {
+                upgrade(acceptor, stream).await
+            } else {
+                Ok(ByteStream::Layered(Box::new(stream)))
+            }
         }
         None => upgrade(acceptor, Socket::attached(socket)).await,
     }
@@ -175,23 +207,38 @@ async fn accept_tls<D>(
     let mut first = [0; 1];
     match socket.peek(&mut first).await? {
         0 => Err(End::Silent),
-        _ if first[0] == foreign::TLS_HANDSHAKE => tls.accept(Socket::attached(socket)).await.map_err(End::Tls),
+        _ if first[0] == foreign::TLS_HANDSHAKE => {
+            tls.accept(Socket::attached(socket)).await.map_err(End::Tls)
+        }
         _ => {
             let mut bytes = Vec::new();
-            read_until(&mut socket, &mut bytes, |bytes| foreign::protocol(bytes).is_some()).await?;
+            read_until(&mut socket, &mut bytes, |bytes| {
+                foreign::protocol(bytes).is_some()
+            })
+            .await?;
             let found = foreign::protocol(&bytes).unwrap_or(Foreign::Unknown);
             if found == Foreign::Http {
                 read_head(&mut socket, &mut bytes).await?;
-                farewell(&mut socket, &foreign::http_on_tls_port(acceptor.listener.config.scheme())).await;
+                farewell(
+                    &mut socket,
+                    &foreign::http_on_tls_port(acceptor.listener.config.scheme()),
+                )
+                .await;
             }
             Err(End::Foreign(found))
         }
     }
 }
 
-async fn upgrade<D, S: Layered + 'static>(acceptor: &Acceptor<D>, mut stream: S) -> Result<ByteStream, End> {
+async fn upgrade<D, S: Layered + 'static>(
+    acceptor: &Acceptor<D>,
+    mut stream: S,
+) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
-    let rules = upgrade::Rules { path: &config.path, allowed_origins: &config.allowed_origins };
+    let rules = upgrade::Rules {
+        path: &config.path,
+        allowed_origins: &config.allowed_origins,
+    };
     let mut bytes = Vec::new();
     let wanted = |bytes: &[u8]| match foreign::protocol(bytes) {
         None => false,
@@ -204,15 +251,25 @@ async fn upgrade<D, S: Layered + 'static>(acceptor: &Acceptor<D>, mut stream: S)
         found => return Err(End::Foreign(found.unwrap_or(Foreign::Unknown))),
     }
     match upgrade::judge(&bytes, &rules) {
-        Judgement::Accept { response, head_len, subprotocol } => {
+        Judgement::Accept {
+            response,
+            head_len,
+            subprotocol,
+        } => {
             if subprotocol.is_none() {
-                acceptor.listener.counts.no_subprotocol.fetch_add(1, Ordering::Relaxed);
+                acceptor
+                    .listener
+                    .counts
+                    .no_subprotocol
+                    .fetch_add(1, Ordering::Relaxed);
             }
             stream.write_all(&response).await?;
             stream.flush().await?;
             bytes.drain(..head_len);
             let message_bytes_max = (acceptor.mqtt.max_packet_size as usize).max(MESSAGE_BYTES_MIN);
-            Ok(ByteStream::Layered(Box::new(WebSocket::over(stream, bytes, message_bytes_max).await)))
+            Ok(ByteStream::Layered(Box::new(
+                WebSocket::over(stream, bytes, message_bytes_max).await,
+            )))
         }
         Judgement::Refuse { response, why } => {
             farewell(&mut stream, &response).await;
@@ -234,7 +291,11 @@ async fn turn_away<D: Dispatch>(
         if let Ok(Err(end)) = head {
             return end;
         }
-        farewell(&mut stream, &foreign::http_on_mqtt_port(&bytes, &acceptor.listener)).await;
+        farewell(
+            &mut stream,
+            &foreign::http_on_mqtt_port(&bytes, &acceptor.listener),
+        )
+        .await;
     }
     End::Foreign(found)
 }
@@ -263,7 +324,11 @@ async fn read_until<S: AsyncRead + Unpin>(
             })
         });
         if read.await? == 0 {
-            return Err(if bytes.is_empty() { End::Silent } else { End::Left });
+            return Err(if bytes.is_empty() {
+                End::Silent
+            } else {
+                End::Left
+            });
         }
     }
     Ok(())
@@ -293,7 +358,9 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
         tracing::debug!(listener, %peer, ?end, "connection ended before its CONNECT");
         return;
     };
-    let Some(left_out) = permit(cause) else { return };
+    let Some(left_out) = permit(cause) else {
+        return;
+    };
     match end {
         End::Refused(refusal) => tracing::warn!(
             listener, %peer, client = refusal.client_id.as_deref().unwrap_or_default(),
@@ -323,7 +390,10 @@ fn counter<'a, D>(acceptor: &'a Acceptor<D>, end: &End) -> Option<&'a AtomicU64>
 }
 
 fn is_malformed(reason: ReasonCode) -> bool {
-    matches!(reason, ReasonCode::MalformedPacket | ReasonCode::ProtocolError | ReasonCode::PacketTooLarge)
+    matches!(
+        reason,
+        ReasonCode::MalformedPacket | ReasonCode::ProtocolError | ReasonCode::PacketTooLarge
+    )
 }
 
 /// Under which cause an end is logged, and how it is said; `None` for what is no more than a probe or a lost connection.
@@ -337,19 +407,25 @@ fn cause<D>(acceptor: &Acceptor<D>, end: &End) -> Option<(Cause, &'static str)> 
         End::TimedOut(what) => (Cause::TimedOut, what),
         End::Tls(error) if is_lost(error) => return None,
         End::Tls(_) => (Cause::TlsHandshake, "TLS handshake failed"),
-        End::Foreign(Foreign::Tls) if !is_tls => {
-            (Cause::TlsOnPlainPort, "a TLS client on a port without TLS: it wants a listener with tls, or must connect without")
-        }
-        End::Foreign(Foreign::Mqtt | Foreign::Http) if is_tls => {
-            (Cause::PlainOnTlsPort, "a client without TLS on a port with TLS")
-        }
-        End::Foreign(Foreign::Http) => {
-            (Cause::HttpOnMqttPort, "an HTTP or WebSocket client on an MQTT port: it was told the WebSocket address")
-        }
+        End::Foreign(Foreign::Tls) if !is_tls => (
+            Cause::TlsOnPlainPort,
+            "a TLS client on a port without TLS: it wants a listener with tls, or must connect without",
+        ),
+        End::Foreign(Foreign::Mqtt | Foreign::Http) if is_tls => (
+            Cause::PlainOnTlsPort,
+            "a client without TLS on a port with TLS",
+        ),
+        End::Foreign(Foreign::Http) => (
+            Cause::HttpOnMqttPort,
+            "an HTTP or WebSocket client on an MQTT port: it was told the WebSocket address",
+        ),
         End::Foreign(Foreign::Mqtt) if config.protocol == Protocol::Ws => {
             (Cause::NotMqtt, "a plain MQTT client on a WebSocket port")
         }
-        End::Foreign(_) => (Cause::NotMqtt, "the first bytes are of no protocol spoken here"),
+        End::Foreign(_) => (
+            Cause::NotMqtt,
+            "the first bytes are of no protocol spoken here",
+        ),
         End::Upgrade(upgrade::Refusal::Origin(_)) => (
             Cause::Origin,
             "WebSocket refused for its Origin: if the page is yours, add the origin to allowed_origins of the [[listener]]",

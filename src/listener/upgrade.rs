@@ -25,7 +25,11 @@ pub(super) enum Judgement {
     /// The head is not complete.
     Incomplete,
     /// Write `response`; what follows the first `head_len` bytes are frames.
-    Accept { response: Vec<u8>, head_len: usize, subprotocol: Option<&'static str> },
+    Accept {
+        response: Vec<u8>,
+        head_len: usize,
+        subprotocol: Option<&'static str>,
+    },
     /// Write `response` and close.
     Refuse { response: Vec<u8>, why: Refusal },
 }
@@ -58,7 +62,11 @@ pub(super) fn judge(bytes: &[u8], rules: &Rules<'_>) -> Judgement {
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(head_len)) if head_len <= HEAD_BYTES_MAX => {
             match answer(&request, rules) {
-                Ok((response, subprotocol)) => Judgement::Accept { response, head_len, subprotocol },
+                Ok((response, subprotocol)) => Judgement::Accept {
+                    response,
+                    head_len,
+                    subprotocol,
+                },
                 Err(why) => refuse(why, rules),
             }
         }
@@ -73,7 +81,9 @@ fn answer(
     rules: &Rules<'_>,
 ) -> Result<(Vec<u8>, Option<&'static str>), Refusal> {
     if request.method != Some("GET") || request.version != Some(1) {
-        return Err(Refusal::Malformed("a WebSocket handshake is a GET of HTTP/1.1"));
+        return Err(Refusal::Malformed(
+            "a WebSocket handshake is a GET of HTTP/1.1",
+        ));
     }
     check_path(request.path.unwrap_or("/"), rules)?;
     if !lists(request, "upgrade", "websocket") || !lists(request, "connection", "upgrade") {
@@ -84,7 +94,9 @@ fn answer(
     }
     let key = header(request, "sec-websocket-key").unwrap_or_default();
     if STANDARD.decode(key).map_or(0, |nonce| nonce.len()) != 16 {
-        return Err(Refusal::Malformed("Sec-WebSocket-Key must be 16 bytes in base64"));
+        return Err(Refusal::Malformed(
+            "Sec-WebSocket-Key must be 16 bytes in base64",
+        ));
     }
     check_origin(request, rules)?;
     let subprotocol = choose_subprotocol(request)?;
@@ -93,7 +105,11 @@ fn answer(
 
 fn check_path(target: &str, rules: &Rules<'_>) -> Result<(), Refusal> {
     let path = target.split(['?', '#']).next().unwrap_or_default();
-    if path == rules.path || path == "/" { Ok(()) } else { Err(Refusal::Path(shorten(path))) }
+    if path == rules.path || path == "/" {
+        Ok(())
+    } else {
+        Err(Refusal::Path(shorten(path)))
+    }
 }
 
 /// A request without an Origin comes from no browser and passes; the check protects users of browsers from foreign pages (RFC 6455, section 10.2).
@@ -106,33 +122,53 @@ fn check_origin(request: &httparse::Request<'_, '_>, rules: &Rules<'_>) -> Resul
         };
     };
     let host = header(request, "host").unwrap_or_default();
-    let allowed = rules.allowed_origins.iter().any(|rule| match rule.as_str() {
-        "*" => true,
-        "same" => is_same_host(origin, host),
-        rule => rule.eq_ignore_ascii_case(origin),
-    });
-    if allowed { Ok(()) } else { Err(Refusal::Origin(shorten(origin))) }
+    let allowed = rules
+        .allowed_origins
+        .iter()
+        .any(|rule| match rule.as_str() {
+            "*" => true,
+            "same" => is_same_host(origin, host),
+            rule => rule.eq_ignore_ascii_case(origin),
+        });
+    if allowed {
+        Ok(())
+    } else {
+        Err(Refusal::Origin(shorten(origin)))
+    }
 }
 
 /// Whether a page came from the host that it now connects to. The port is left out, as cookies leave it out: pages come from a web
 /// server, which is never on the port of the broker. All names of this machine for itself are one.
 fn is_same_host(origin: &str, host: &str) -> bool {
-    let Some((_scheme, authority)) = origin.split_once("://") else { return false };
+    let Some((_scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
     let (page, _) = split_port(authority);
     let (here, _) = split_port(host);
-    !page.is_empty() && (page.eq_ignore_ascii_case(here) || (is_loopback(page) && is_loopback(here)))
+    !page.is_empty()
+        && (page.eq_ignore_ascii_case(here) || (is_loopback(page) && is_loopback(here)))
 }
 
 fn is_loopback(host: &str) -> bool {
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(host);
+    bare.eq_ignore_ascii_case("localhost")
+        || bare
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The first of ours that the client offers. None offered is taken without an answer, for the sake of simple clients; only foreign
 /// ones offered is a client that wants something else.
-fn choose_subprotocol(request: &httparse::Request<'_, '_>) -> Result<Option<&'static str>, Refusal> {
+fn choose_subprotocol(
+    request: &httparse::Request<'_, '_>,
+) -> Result<Option<&'static str>, Refusal> {
     let mut foreign = None;
-    for offered in named(request, "sec-websocket-protocol").flat_map(|value| value.split(|byte| *byte == b',')) {
+    for offered in
+        named(request, "sec-websocket-protocol").flat_map(|value| value.split(|byte| *byte == b','))
+    {
         let offered = offered.trim_ascii();
         if let Some(ours) = SUBPROTOCOLS.iter().find(|ours| ours.as_bytes() == offered) {
             return Ok(Some(ours));
@@ -142,14 +178,23 @@ fn choose_subprotocol(request: &httparse::Request<'_, '_>) -> Result<Option<&'st
         }
     }
     match foreign {
-        Some(name) => Err(Refusal::Subprotocol(shorten(&String::from_utf8_lossy(name)))),
+        Some(name) => Err(Refusal::Subprotocol(shorten(&String::from_utf8_lossy(
+            name,
+        )))),
         None => Ok(None),
     }
 }
 
 fn switching(key: &str, subprotocol: Option<&'static str>) -> Vec<u8> {
-    let proof = STANDARD.encode(Sha1::new().chain_update(key).chain_update(ACCEPT_GUID).finalize());
-    let protocol = subprotocol.map_or(String::new(), |name| format!("Sec-WebSocket-Protocol: {name}\r\n"));
+    let proof = STANDARD.encode(
+        Sha1::new()
+            .chain_update(key)
+            .chain_update(ACCEPT_GUID)
+            .finalize(),
+    );
+    let protocol = subprotocol.map_or(String::new(), |name| {
+        format!("Sec-WebSocket-Protocol: {name}\r\n")
+    });
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {proof}\r\n{protocol}\r\n"
@@ -178,16 +223,29 @@ fn refuse(why: Refusal, rules: &Rules<'_>) -> Judgement {
             Response::new(Status::BadRequest).body("The sub-protocols here are mqtt and mqttv3.1\n")
         }
     };
-    Judgement::Refuse { response: response.into_bytes(), why }
+    Judgement::Refuse {
+        response: response.into_bytes(),
+        why,
+    }
 }
 
 /// The values of a header field, which may stand several times.
-fn named<'r>(request: &'r httparse::Request<'_, '_>, name: &'static str) -> impl Iterator<Item = &'r [u8]> {
-    request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+fn named<'r>(
+    request: &'r httparse::Request<'_, '_>,
+    name: &'static str,
+) -> impl Iterator<Item = &'r [u8]> {
+    request
+        .headers
+        .iter()
+        .filter(move |header| header.name.eq_ignore_ascii_case(name))
+        .map(|header| header.value)
 }
 
 fn header<'r>(request: &'r httparse::Request<'_, '_>, name: &'static str) -> Option<&'r str> {
-    named(request, name).next().and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
+    named(request, name)
+        .next()
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .map(str::trim)
 }
 
 /// Whether a header field that is a comma-separated list has this element, in any case.

@@ -67,9 +67,14 @@ impl<S: Layered> WebSocket<S> {
             .max_write_buffer_size(2 * BUFFER_BYTES)
             .max_message_size(Some(message_bytes_max))
             .max_frame_size(Some(message_bytes_max));
-        let gate = Gate { stream, shut: false, behind: false };
+        let gate = Gate {
+            stream,
+            shut: false,
+            behind: false,
+        };
         Self {
-            frames: WebSocketStream::from_partially_read(gate, early, Role::Server, Some(config)).await,
+            frames: WebSocketStream::from_partially_read(gate, early, Role::Server, Some(config))
+                .await,
             unread: Bytes::new(),
             gathered: Vec::new(),
             unsent: Bytes::new(),
@@ -97,7 +102,11 @@ impl<S: Layered> WebSocket<S> {
             self.unsent = Bytes::new();
             self.gate().shut = false;
         }
-        if self.gate().behind { self.poll_control(cx) } else { Poll::Ready(Ok(())) }
+        if self.gate().behind {
+            self.poll_control(cx)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 
     /// Sends what the library has queued: pings, pongs, the Close frame.
@@ -106,19 +115,27 @@ impl<S: Layered> WebSocket<S> {
     }
 
     /// Writes one frame of all that was gathered and, behind it, `slices` of together `len` bytes. Pending has written nothing.
-    fn poll_frame(&mut self, cx: &mut Context<'_>, slices: &[&[u8]], len: usize) -> Poll<io::Result<()>> {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[&[u8]],
+        len: usize,
+    ) -> Poll<io::Result<()>> {
         let mut head = [0; 10];
         let head = frame_head(&mut head, self.gathered.len() + len);
         let mut parts: SmallVec<[&[u8]; SLICES_MAX]> = SmallVec::new();
         parts.extend([head, &self.gathered]);
         parts.extend_from_slice(slices);
-        let vectors: SmallVec<[IoSlice<'_>; SLICES_MAX]> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let vectors: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
+            parts.iter().map(|part| IoSlice::new(part)).collect();
         let gate = self.frames.get_mut();
         let sent = ready!(Pin::new(&mut gate.stream).poll_write_vectored(cx, &vectors))?;
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         let rest = copy_from(&parts, sent);
+        drop(vectors);
+        drop(parts);
         gate.shut = !rest.is_empty();
         self.unsent = rest.into();
         self.gathered = Vec::new();
@@ -131,7 +148,10 @@ impl<S: Layered> WebSocket<S> {
             return Ok(());
         }
         self.close_queued = true;
-        let frame = self.close.take().unwrap_or_else(|| close_frame(CloseCode::Normal, ""));
+        let frame = self
+            .close
+            .take()
+            .unwrap_or_else(|| close_frame(CloseCode::Normal, ""));
         match Pin::new(&mut self.frames).start_send(Message::Close(Some(frame))) {
             Ok(()) | Err(FrameError::ConnectionClosed | FrameError::AlreadyClosed) => Ok(()),
             Err(error) => Err(into_io(error)),
@@ -181,20 +201,34 @@ impl<S: Layered> WebSocket<S> {
                 self.close_queued = true;
                 Ok(())
             }
-            FrameError::Protocol(ProtocolError::UnmaskedFrameFromClient) => {
-                Err(self.fail(cx, CloseCode::Protocol, "a frame that is not masked (RFC 6455, section 5.1)"))
+            FrameError::Protocol(ProtocolError::UnmaskedFrameFromClient) => Err(self.fail(
+                cx,
+                CloseCode::Protocol,
+                "a frame that is not masked (RFC 6455, section 5.1)",
+            )),
+            FrameError::Capacity(_) => Err(self.fail(
+                cx,
+                CloseCode::Size,
+                "a WebSocket message larger than the largest packet",
+            )),
+            FrameError::Utf8(_) => {
+                Err(self.fail(cx, CloseCode::Unsupported, "a text frame that is not UTF-8"))
             }
-            FrameError::Capacity(_) => {
-                Err(self.fail(cx, CloseCode::Size, "a WebSocket message larger than the largest packet"))
-            }
-            FrameError::Utf8(_) => Err(self.fail(cx, CloseCode::Unsupported, "a text frame that is not UTF-8")),
-            _ => Err(self.fail(cx, CloseCode::Protocol, "a frame that breaks the rules of WebSocket")),
+            _ => Err(self.fail(
+                cx,
+                CloseCode::Protocol,
+                "a frame that breaks the rules of WebSocket",
+            )),
         }
     }
 }
 
 impl<S: Layered> AsyncRead for WebSocket<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_receive(cx))?;
         let len = this.unread.len().min(buf.remaining());
@@ -209,7 +243,11 @@ impl<S: Layered> AsyncRead for WebSocket<S> {
 }
 
 impl<S: Layered> AsyncWrite for WebSocket<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
@@ -246,7 +284,9 @@ impl<S: Layered> AsyncWrite for WebSocket<S> {
             ready!(this.poll_settle(cx))?;
         }
         if std::mem::take(&mut this.ping_due) && !this.close_queued {
-            Pin::new(&mut this.frames).start_send(Message::Ping(Bytes::new())).map_err(into_io)?;
+            Pin::new(&mut this.frames)
+                .start_send(Message::Ping(Bytes::new()))
+                .map_err(into_io)?;
             ready!(this.poll_control(cx))?;
         }
         Pin::new(&mut this.gate().stream).poll_flush(cx)
@@ -281,7 +321,8 @@ impl<S: Layered> Layered for WebSocket<S> {
 
     fn set_close_reason(&mut self, reason: ReasonCode) {
         // What was found here first is nearer to the cause.
-        self.close.get_or_insert_with(|| close_frame(close_code(reason), reason.name()));
+        self.close
+            .get_or_insert_with(|| close_frame(close_code(reason), reason.name()));
     }
 }
 
@@ -295,13 +336,21 @@ struct Gate<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.behind = true;
         if this.shut {
@@ -347,7 +396,11 @@ fn frame_head(head: &mut [u8; 10], payload_len: usize) -> &[u8] {
 fn cut<'s>(slices: &'s [IoSlice<'_>]) -> (SmallVec<[&'s [u8]; SLICES_MAX]>, usize) {
     let mut parts = SmallVec::new();
     let mut len = 0;
-    for slice in slices.iter().filter(|slice| !slice.is_empty()).take(SLICES_MAX - 2) {
+    for slice in slices
+        .iter()
+        .filter(|slice| !slice.is_empty())
+        .take(SLICES_MAX - 2)
+    {
         let part = &slice[..slice.len().min(FRAME_BYTES_MAX - len)];
         len += part.len();
         parts.push(part);
@@ -371,7 +424,10 @@ fn copy_from(parts: &[&[u8]], mut sent: usize) -> Vec<u8> {
 }
 
 fn close_frame(code: CloseCode, reason: &'static str) -> CloseFrame {
-    CloseFrame { code, reason: reason.into() }
+    CloseFrame {
+        code,
+        reason: reason.into(),
+    }
 }
 
 /// How a reason is said in a Close frame: by the code of RFC 6455 that says the same, else 4000 + the reason code, since a browser shows
@@ -391,7 +447,9 @@ fn close_code(reason: ReasonCode) -> CloseCode {
 fn into_io(error: FrameError) -> io::Error {
     match error {
         FrameError::Io(error) => error,
-        FrameError::ConnectionClosed | FrameError::AlreadyClosed => io::ErrorKind::BrokenPipe.into(),
+        FrameError::ConnectionClosed | FrameError::AlreadyClosed => {
+            io::ErrorKind::BrokenPipe.into()
+        }
         other => io::Error::new(io::ErrorKind::InvalidData, other),
     }
 }

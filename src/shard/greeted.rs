@@ -135,13 +135,16 @@ impl ListenerState {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Counts one connection in, whatever the limit: the one above `max_connections` is to be told so before it is closed.
-    pub fn occupy(self: &Arc<Self>) -> ListenerSlot {
+    /// Counts one connection in. Some above `max_connections` are let in as well, marked, to be told so in a CONNACK before they
+    /// are closed; `None` when those are too many too.
+    pub fn occupy(self: &Arc<Self>) -> Option<ListenerSlot> {
+        let limit = self.config.max_connections;
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        ListenerSlot {
-            over_limit: before >= self.config.max_connections,
+        let slot = ListenerSlot {
+            over_limit: before >= limit,
             state: Arc::clone(self),
-        }
+        };
+        (before < limit.saturating_add(REFUSALS_AT_ONCE)).then_some(slot)
     }
 }
 
