@@ -185,6 +185,20 @@ pub trait Layered: AsyncRead + AsyncWrite + Unpin + Send {
     fn set_close_reason(&mut self, _reason: ReasonCode) {}
 }
 
+<<<<<<< HEAD
+=======
+/// The bottom itself, so that layers are written once for both kinds of ground.
+impl Layered for Socket {
+    fn socket(&mut self) -> &mut Socket {
+        self
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Tcp
+    }
+}
+
+>>>>>>> part-d
 /// The bytes of one connection, both ways.
 pub enum ByteStream {
     Tcp(Socket),
