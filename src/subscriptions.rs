@@ -5,13 +5,14 @@
 //! first subscriber on a shard or loses its last: readers share the lock and never wait for one another. Share groups
 //! span the shards, so they live in the node's index, each member with its shard.
 //!
-//! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them the other way round.
+//! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them in the same
+//! order, and what arrives for it in between finds nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
 use crate::topic::FilterTree;
@@ -169,9 +170,17 @@ pub struct NodeIndex {
     shares: RwLock<Shares>,
     /// Share groups, so that a publish on a node without any does not take their lock.
     share_groups: AtomicUsize,
+    /// Held from a change of the index to the proposal of its routes.
+    route_order: Mutex<()>,
 }
 
 impl NodeIndex {
+    /// Hold the guard while changing the index and proposing the routes that follow: else the removal of a filter by one shard could be proposed
+    /// behind its addition by another.
+    pub fn route_order(&self) -> MutexGuard<'_, ()> {
+        self.route_order.lock()
+    }
+
     /// A shard has its first subscriber of `filter`. Returns whether it is the first of the node.
     pub fn insert(&self, filter: &str, shard: ShardId) -> bool {
         let mut filters = self.filters.write();

@@ -125,6 +125,10 @@ impl Session {
         self.subscriptions.iter()
     }
 
+    pub fn has_subscription(&self, filter: &str) -> bool {
+        self.subscriptions.contains_key(filter)
+    }
+
     pub fn subscription_count(&self) -> usize {
         self.subscriptions.len()
     }

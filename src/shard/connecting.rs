@@ -246,10 +246,13 @@ impl Shard {
     fn end_session(&mut self, session: SessionKey) {
         let subscriptions: Vec<Arc<str>> = self.sessions[session as usize].session.subscriptions().map(|(filter, _)| filter.clone()).collect();
         let mut removed = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
         for filter in &subscriptions {
             self.leave_index(session, filter, &mut removed);
         }
         self.propose_removed(removed);
+        drop(order);
         self.give_back(session, None, false);
         let slot = self.sessions.remove(session as usize);
         self.by_client.remove(slot.session.client_id());

@@ -25,6 +25,8 @@ pub type Ticket = u64;
 pub enum Event {
     /// A client of this shard, with its CONNECT.
     Connection(Box<Greeted>),
+    /// A message of the node itself, for this shard to accept and route as if a client had sent it.
+    Accept(Box<Message>),
     /// A message that matches a filter of this shard.
     Publish(Arc<Message>),
     /// A message for one member of a share group.

@@ -179,6 +179,7 @@ impl Shard {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(greeted) => self.connect(*greeted),
+            Event::Accept(message) => self.accept(*message),
             Event::Publish(message) => self.deliver_from_shard(&message),
             Event::Shared { picked, message, attempts } => self.deliver_shared(picked, &message, attempts),
             Event::MarkAsk { from, number } => self.answer_mark(from, number),

@@ -121,7 +121,7 @@ impl Shard {
         let Picked { member, share } = picked;
         let session = self.by_client.get(&member.client_id).copied().filter(|session| {
             let slot = &self.sessions[*session as usize];
-            slot.connection.is_some() == member.connected && slot.session.subscriptions().any(|(filter, _)| *filter == share)
+            slot.connection.is_some() == member.connected && slot.session.has_subscription(&share)
         });
         let Some(session) = session else {
             self.offer_again(share, message, attempts + 1);
@@ -235,6 +235,12 @@ impl Shard {
             self.dirty.push(key);
             self.wake_flusher();
         }
+    }
+
+    /// Accepts a message of the node itself.
+    pub(super) fn accept(&mut self, mut message: Message) {
+        message.id = self.next_message_id();
+        self.route(&Outgoing::from_message(&Arc::new(message)));
     }
 
     /// A Will is due: it is published like any message of its client, then the control state hears that it is done.

@@ -5,7 +5,6 @@
 //! is still on its way from the shard that accepted it, behind older ones. Therefore a replay begins when every other shard has
 //! answered with a *mark*, and leaves out a value that its shard accepted after that: its live copy finds the subscription.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast_raft::{Command, Outcome};
@@ -67,28 +66,24 @@ struct NewRoutes {
 }
 
 impl Shard {
+    /// All filters are judged before the first one is entered: a packet that ends the connection changes nothing.
     pub(super) fn handle_subscribe(&mut self, key: ConnectionKey, session: SessionKey, subscribe: &Subscribe<'_>) -> Result<(), Close> {
         let subscription_id = subscribe.properties.subscription_identifier();
-        let mut pending = PendingSubscribe {
-            connection: key,
-            serial: self.connections[key as usize].serial,
-            packet_id: subscribe.packet_id,
-            codes: Vec::new(),
-            replays: Vec::new(),
-        };
+        let judged = subscribe.filters.iter().map(|(text, options)| Ok((self.judge_filter(session, text, options)?, options))).collect::<Result<Vec<_>, Close>>()?;
+        let codes: Vec<u8> = judged.iter().map(|(filter, options)| filter.as_ref().map_or_else(|reason| *reason as u8, |_| options.qos as u8)).collect();
+        self.refuse_in_3_1(key, &codes)?;
+        let mut pending =
+            PendingSubscribe { connection: key, serial: self.connections[key as usize].serial, packet_id: subscribe.packet_id, codes, replays: Vec::new() };
         let mut routes = NewRoutes::default();
-        for (text, options) in subscribe.filters.iter() {
-            let code = match self.judge_filter(session, text, options)? {
-                Ok(filter) => {
-                    self.subscribe_one(session, &filter, Subscription { options, subscription_id }, &mut routes, &mut pending.replays);
-                    options.qos as u8
-                }
-                Err(reason) => reason as u8,
-            };
-            pending.codes.push(code);
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for (filter, options) in judged {
+            if let Ok(filter) = filter {
+                self.subscribe_one(session, &filter, Subscription { options, subscription_id }, &mut routes, &mut pending.replays);
+            }
         }
-        self.refuse_in_3_1(key, &pending.codes)?;
         if routes.filters.is_empty() && routes.shares.is_empty() {
+            drop(order);
             self.suback(pending);
         } else {
             self.propose_routes(routes, pending);
@@ -159,7 +154,6 @@ impl Shard {
             let client_id = self.sessions[session as usize].session.client_id();
             self.shared.index.leave_share(text, parsed.filter, client_id)
         } else {
-            // The node's index forgets this shard before the shard forgets its last subscriber.
             self.index.remove(text, session) && self.shared.index.remove(text, self.id)
         };
         if gone {
@@ -338,10 +332,13 @@ impl Shard {
     pub(super) fn handle_unsubscribe(&mut self, key: ConnectionKey, session: SessionKey, unsubscribe: &Unsubscribe<'_>) -> Result<(), Close> {
         let mut codes = Vec::new();
         let mut removed = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
         for text in unsubscribe.filters.iter() {
             codes.push(self.unsubscribe_one(session, text, &mut removed) as u8);
         }
         self.propose_removed(removed);
+        drop(order);
         let connection = &mut self.connections[key as usize];
         if let Some(replays) = &mut connection.replays {
             replays.retain(|replay| !unsubscribe.filters.iter().any(|text| *text == *replay.filter));
@@ -369,6 +366,3 @@ impl Shard {
         ReasonCode::Success
     }
 }
-
-/// Replays that wait on one connection.
-pub(super) type Replays = VecDeque<Replay>;
