@@ -1,6 +1,6 @@
 //! Asks for a password: twice and unseen on a terminal, once and as a line elsewhere.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read, Write as _};
+use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use zeroize::Zeroizing;
@@ -25,7 +25,7 @@ pub(super) fn ask(user: &str) -> io::Result<Zeroizing<String>> {
     Ok(first)
 }
 
-fn read_line(input: impl io::BufRead) -> io::Result<Zeroizing<String>> {
+fn read_line(input: impl BufRead) -> io::Result<Zeroizing<String>> {
     let mut line = Zeroizing::new(String::new());
     input.take(LINE_BYTES_MAX).read_line(&mut line)?;
     let len = line.trim_end_matches(['\r', '\n']).len();
@@ -47,7 +47,7 @@ fn ask_unseen(question: &str) -> io::Result<Zeroizing<String>> {
 }
 
 /// Keys up to the end of the line. The terminal does not edit while nothing is shown, so backspace and the keys that give up are read here.
-fn read_keys(keys: impl Read) -> io::Result<Zeroizing<String>> {
+fn read_keys(keys: impl BufRead) -> io::Result<Zeroizing<String>> {
     const GIVE_UP: [u8; 2] = [0x03, 0x04];
     const BACKSPACE: [u8; 2] = [0x08, 0x7F];
     const ERASE_LINE: u8 = 0x15;
