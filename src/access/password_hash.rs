@@ -29,7 +29,10 @@ const BASE64_ANY: GeneralPurpose = GeneralPurpose::new(
 );
 
 const SHA512_BYTES: usize = 64;
-const SALT_BYTES: usize = 16;
+/// What RFC 9106 recommends.
+const ARGON2_SALT_BYTES: usize = 16;
+/// mosquitto 2.0 reads `$7$` with a salt of this length only.
+const PBKDF2_SALT_BYTES: usize = 12;
 const SALT_BYTES_MAX: usize = 256;
 
 /// About ten seconds of one core, beyond which an iteration count is a slip.
@@ -99,9 +102,7 @@ impl PasswordHash {
     /// # Errors
     /// The operating system gives no random bytes, or there is no memory for the hash.
     pub fn new(kind: HashKind, password: &[u8]) -> std::io::Result<PasswordHash> {
-        let mut salt = vec![0; SALT_BYTES];
-        getrandom::fill(&mut salt).map_err(|error| std::io::Error::other(error.to_string()))?;
-        let (form, len) = match kind {
+        let (form, salt_len, len) = match kind {
             HashKind::Argon2id => (
                 Form::Argon2id {
                     version: Version::V0x13,
@@ -109,15 +110,19 @@ impl PasswordHash {
                     passes: ARGON2_PASSES,
                     lanes: ARGON2_LANES,
                 },
+                ARGON2_SALT_BYTES,
                 ARGON2_HASH_BYTES,
             ),
             HashKind::Sha512Pbkdf2 => (
                 Form::Sha512Pbkdf2 {
                     iterations: PBKDF2_ITERATIONS,
                 },
+                PBKDF2_SALT_BYTES,
                 SHA512_BYTES,
             ),
         };
+        let mut salt = vec![0; salt_len];
+        getrandom::fill(&mut salt).map_err(|error| std::io::Error::other(error.to_string()))?;
         let mut hash = vec![0; len];
         form.hash_into(password, &salt, &mut hash)
             .map_err(std::io::Error::other)?;

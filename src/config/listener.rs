@@ -148,6 +148,11 @@ impl Listener {
         ]
     }
 
+    /// Whether MQTT is spoken in WebSocket frames.
+    pub fn is_websocket(&self) -> bool {
+        self.protocol == Protocol::Ws
+    }
+
     /// Whether only this machine can reach the listener.
     pub fn is_loopback(&self) -> bool {
         self.bind.ip().to_canonical().is_loopback()
