@@ -16,7 +16,7 @@ use crate::config;
 use crate::mqtt::{
     ConnAck, Connect, Malformed, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode,
 };
-use crate::mqtt::{decode, next_frame};
+use crate::mqtt::{connect_version, decode, next_frame};
 
 /// Longest CONNECT that is read, whatever the largest packet may be later: six fields of 64 KiB, and user properties. What is sent
 /// by somebody unknown has a tighter bound than what a client sends.
@@ -153,21 +153,6 @@ fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'
             "no authentication method is supported [MQTT-4.12.0-1]",
         ));
     }
-    if connect.client_id.is_empty() {
-        match connect.version {
-            ProtocolVersion::V3_1 => {
-                return Err((
-                    ReasonCode::ClientIdentifierNotValid,
-                    "a client id has at least one character in MQTT 3.1",
-                ));
-            }
-            ProtocolVersion::V3_1_1 if !connect.clean_start => {
-                let what = "an empty client id needs Clean Session [MQTT-3.1.3-8]";
-                return Err((ReasonCode::ClientIdentifierNotValid, what));
-            }
-            ProtocolVersion::V3_1_1 | ProtocolVersion::V5 => {}
-        }
-    }
     if connect.client_id.len() > rules.mqtt.max_client_id_bytes {
         return Err((
             ReasonCode::ClientIdentifierNotValid,
@@ -179,13 +164,11 @@ fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'
 
 /// In 3.x a malformed CONNECT is closed without an answer, but for what has a return code [MQTT-3.1.4-1].
 fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
-    let announced = announced_version(bytes);
-    let answer = match (announced, malformed.reason) {
-        (Some(Announced::Known(ProtocolVersion::V5) | Announced::Later), _) => {
-            Some(ProtocolVersion::V5)
-        }
-        (Some(Announced::Known(version)), ReasonCode::ClientIdentifierNotValid) => Some(version),
-        (Some(_), ReasonCode::UnsupportedProtocolVersion) => Some(ProtocolVersion::V3_1_1),
+    let body = connect_body(bytes);
+    let answer = match (connect_version(body), malformed.reason) {
+        (Some(ProtocolVersion::V5), _) => Some(ProtocolVersion::V5),
+        (Some(version), ReasonCode::ClientIdentifierNotValid) => Some(version),
+        (None, ReasonCode::UnsupportedProtocolVersion) => nearest_version(body),
         _ => None,
     };
     Refusal {
@@ -197,36 +180,21 @@ fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
     }
 }
 
-enum Announced {
-    Known(ProtocolVersion),
-    /// A level below 5 that does not exist, or one that does not go with the protocol name.
-    Other,
-    /// A level above 5: its client understands 5.0 rather than 3.1.1.
-    Later,
+/// What follows the fixed header, as far as it is there: the Remaining Length ends with the first byte without its highest bit.
+fn connect_body(bytes: &[u8]) -> &[u8] {
+    let length = bytes.get(1..).unwrap_or_default();
+    let last = length.iter().take(4).position(|byte| byte & 0x80 == 0);
+    last.and_then(|last| length.get(last + 1..)).unwrap_or_default()
 }
 
-/// What version a CONNECT claims to be, whatever else is wrong with it; `None` when it does not even say MQTT.
-fn announced_version(bytes: &[u8]) -> Option<Announced> {
-    // The Remaining Length ends with the first byte without its highest bit.
-    let length_len = bytes
-        .get(1..)?
-        .iter()
-        .take(4)
-        .position(|byte| byte & 0x80 == 0)?
-        + 1;
-    let body = bytes.get(1 + length_len..)?;
-    let (level, is_3_1_name) = match body {
-        [0, 4, b'M', b'Q', b'T', b'T', level, ..] => (*level, false),
-        [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', level, ..] => (*level, true),
-        _ => return None,
-    };
-    Some(match (level, is_3_1_name) {
-        (3, true) => Announced::Known(ProtocolVersion::V3_1),
-        (4, false) => Announced::Known(ProtocolVersion::V3_1_1),
-        (5, false) => Announced::Known(ProtocolVersion::V5),
-        (6.., false) => Announced::Later,
-        _ => Announced::Other,
-    })
+/// The form of a refusal that a client of a version that does not exist is most likely to understand; `None` when it does not even say MQTT.
+fn nearest_version(body: &[u8]) -> Option<ProtocolVersion> {
+    match body {
+        [0, 4, b'M', b'Q', b'T', b'T', 6.., ..] => Some(ProtocolVersion::V5),
+        [0, 4, b'M', b'Q', b'T', b'T', ..] => Some(ProtocolVersion::V3_1_1),
+        [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', ..] => Some(ProtocolVersion::V3_1),
+        _ => None,
+    }
 }
 
 /// The client's own id, or one of 128 random bits for a client without [MQTT-3.1.3-6]; whether it was made here.
