@@ -399,18 +399,33 @@ def presents_a_client_certificate(base):
     equal(one.next().payload, b"trusted")
 
 
+# What Debian's mosquitto cannot do, for a run that tests these tests: `run --broker mosquitto`.
+MOSQUITTO_CANNOT = {
+    "v5 takes_the_client_over": "mosquitto 2.0 closes without DISCONNECT 0x8E",
+    "ws carries_large_payloads": "mosquitto 2.0 loses WebSocket messages above 130 KB",
+    "wss carries_large_payloads": "mosquitto 2.0 loses WebSocket messages above 130 KB",
+}
+
+
 def check(name, test, *args):
     base = "paho/" + name
+    if os.environ["EXT_KIND"] == "mosquitto":
+        for arg in args:
+            why = MOSQUITTO_CANNOT.get(f"{arg} {test.__name__}")
+            if why:
+                print(f"test external::paho_python::{name} ... skipped: {why}", flush=True)
+                return
     try:
         test(*args, base)
         print(f"test external::paho_python::{name} ... ok", flush=True)
     except queue.Empty:
-        where = traceback.extract_tb(sys.exc_info()[2])[0 if len(args) == 0 else 1]
         where = [f for f in traceback.extract_tb(sys.exc_info()[2]) if f.name == test.__name__][-1]
-        print(f"test external::paho_python::{name} ... FAILED: nothing came within {SECS} s at line {where.lineno}: {where.line}", flush=True)
+        print(f"test external::paho_python::{name} ... FAILED: nothing came within {SECS} s "
+              f"(line {where.lineno}: {where.line})", flush=True)
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.name == test.__name__]
-        print(f"test external::paho_python::{name} ... FAILED: {type(error).__name__}: {error} (line {lines[-1:]})", flush=True)
+        print(f"test external::paho_python::{name} ... FAILED: {type(error).__name__}: {error} "
+              f"(line {lines[-1] if lines else '?'})", flush=True)
     finally:
         while opened:
             try:
