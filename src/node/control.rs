@@ -21,7 +21,10 @@ pub(super) struct StandalonePlane {
 
 impl StandalonePlane {
     pub fn new(node: NodeId, name: &str, shared: Arc<Shared>) -> StandalonePlane {
-        StandalonePlane { standalone: Mutex::new(Standalone::new(node, name)), shared }
+        StandalonePlane {
+            standalone: Mutex::new(Standalone::new(node, name)),
+            shared,
+        }
     }
 
     fn send(&self, effects: Vec<Effect>) {
@@ -50,7 +53,10 @@ impl ControlPlane for StandalonePlane {
         let applied = standalone.propose(self.shared.clock.now(), command);
         self.send(applied.effects);
         if let Some(ticket) = ticket {
-            self.shared.mailboxes[usize::from(from)].push(Event::Outcome { ticket, outcome: applied.outcome });
+            self.shared.mailboxes[usize::from(from)].push(Event::Outcome {
+                ticket,
+                outcome: applied.outcome,
+            });
         }
     }
 }

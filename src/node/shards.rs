@@ -56,15 +56,29 @@ impl Dispatch for ToShard {
 }
 
 /// Starts one thread for each shard. Returns when all of them run.
-pub(super) fn start(parts: &Parts, plane: &Arc<StandalonePlane>, stopping: &watch::Receiver<bool>) -> Result<Shards, StartError> {
+pub(super) fn start(
+    parts: &Parts,
+    plane: &Arc<StandalonePlane>,
+    stopping: &watch::Receiver<bool>,
+) -> Result<Shards, StartError> {
     let mut threads = Vec::new();
     for id in 0..parts.shared.mailboxes.len() {
         let acceptors = acceptors(parts, id as ShardId).map_err(StartError::Thread)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(HASHING_THREADS).build().map_err(StartError::Thread)?;
-        let shard = ShardParts { id: id as ShardId, shared: parts.shared.clone(), plane: plane.clone() };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(HASHING_THREADS)
+            .build()
+            .map_err(StartError::Thread)?;
+        let shard = ShardParts {
+            id: id as ShardId,
+            shared: parts.shared.clone(),
+            plane: plane.clone(),
+        };
         let (stop, stopped) = oneshot::channel();
         let stopping = stopping.clone();
-        let thread = std::thread::Builder::new().name(format!("shard-{id}")).spawn(move || run(runtime, shard, acceptors, stopping, stopped));
+        let thread = std::thread::Builder::new()
+            .name(format!("shard-{id}"))
+            .spawn(move || run(runtime, shard, acceptors, stopping, stopped));
         threads.push((stop, thread.map_err(StartError::Thread)?));
     }
     Ok(Shards { threads })
@@ -80,7 +94,10 @@ struct ShardParts {
     plane: Arc<StandalonePlane>,
 }
 
-fn acceptors(parts: &Parts, own: ShardId) -> io::Result<Vec<(Acceptor<ToShard>, std::net::TcpListener)>> {
+fn acceptors(
+    parts: &Parts,
+    own: ShardId,
+) -> io::Result<Vec<(Acceptor<ToShard>, std::net::TcpListener)>> {
     parts
         .listeners
         .iter()
@@ -90,7 +107,10 @@ fn acceptors(parts: &Parts, own: ShardId) -> io::Result<Vec<(Acceptor<ToShard>, 
                 tls: tls.clone(),
                 mqtt: parts.mqtt.clone(),
                 access: parts.access.clone(),
-                dispatch: ToShard { shared: parts.shared.clone(), own },
+                dispatch: ToShard {
+                    shared: parts.shared.clone(),
+                    own,
+                },
                 clock: parts.shared.clock,
             };
             Ok((acceptor, socket.try_clone()?))

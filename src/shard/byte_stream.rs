@@ -185,8 +185,6 @@ pub trait Layered: AsyncRead + AsyncWrite + Unpin + Send {
     fn set_close_reason(&mut self, _reason: ReasonCode) {}
 }
 
-<<<<<<< HEAD
-=======
 /// The bottom itself, so that layers are written once for both kinds of ground.
 impl Layered for Socket {
     fn socket(&mut self) -> &mut Socket {
@@ -198,7 +196,6 @@ impl Layered for Socket {
     }
 }
 
->>>>>>> part-d
 /// The bytes of one connection, both ways.
 pub enum ByteStream {
     Tcp(Socket),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits;
-use crate::mqtt::{self, Disconnect, Peer, ProtocolVersion, PropertiesBuf, Property, ReasonCode};
+use crate::mqtt::{self, Disconnect, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::Wire;
 use crate::subscriptions::SessionKey;
 
@@ -27,7 +27,9 @@ use super::{Close, ConnectionKey, Session, Shard};
 pub(super) enum State {
     /// CONNECT was read; its outcome is awaited. Nothing is read meanwhile.
     Connecting(Box<Connecting>),
-    Open { session: SessionKey },
+    Open {
+        session: SessionKey,
+    },
     /// What is in the outbox is written, then the stream is shut down.
     Closing,
 }
@@ -91,7 +93,9 @@ impl Future for ConnectionTask {
 
 impl Shard {
     fn is_current(&self, key: ConnectionKey, serial: u64) -> bool {
-        self.connections.get(key as usize).is_some_and(|connection| connection.serial == serial)
+        self.connections
+            .get(key as usize)
+            .is_some_and(|connection| connection.serial == serial)
     }
 
     pub(super) fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
@@ -108,7 +112,9 @@ impl Shard {
 
     /// Notes that the connection has something to write in this turn.
     pub(super) fn mark_dirty(&mut self, key: ConnectionKey) {
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
         if !connection.dirty {
             connection.dirty = true;
             self.dirty.push(key);
@@ -116,24 +122,41 @@ impl Shard {
         }
     }
 
-    fn poll_connection(&mut self, key: ConnectionKey, serial: u64, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_connection(
+        &mut self,
+        key: ConnectionKey,
+        serial: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         if !self.is_current(key, serial) {
             return Poll::Ready(());
         }
         let connection = &mut self.connections[key as usize];
-        if !connection.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if !connection
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             connection.waker = Some(cx.waker().clone());
         }
         if !connection.outbox.is_empty() {
             self.flush_connection(key);
         }
-        if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Open { .. }) {
+        if self.is_current(key, serial)
+            && matches!(self.connections[key as usize].state, State::Open { .. })
+        {
             self.poll_read(key, serial, cx);
         }
-        if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Closing) {
+        if self.is_current(key, serial)
+            && matches!(self.connections[key as usize].state, State::Closing)
+        {
             self.poll_close(key, cx);
         }
-        if self.is_current(key, serial) { Poll::Pending } else { Poll::Ready(()) }
+        if self.is_current(key, serial) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     }
 
     /// Reads and handles what has come, for at most [`limits::READS_PER_TURN`] buffers.
@@ -188,14 +211,21 @@ impl Shard {
 
     /// One read into `buffer`, behind the bytes of an unfinished packet. Ready(n): `buffer[..n]` is to be handled;
     /// `Ok(0)` is the end of the stream. An unfinished packet that is too large for the buffer grows where it is.
-    fn read_once(&mut self, key: ConnectionKey, buffer: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn read_once(
+        &mut self,
+        key: ConnectionKey,
+        buffer: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let connection = &mut self.connections[key as usize];
         let kept = connection.partial.len();
         let before = if kept <= buffer.len() / 2 { kept } else { 0 };
         let mut read = ReadBuf::new(&mut buffer[before..]);
         std::task::ready!(Pin::new(&mut connection.stream).poll_read(cx, &mut read))?;
         let n = read.filled().len();
-        self.shared.metrics.shards[usize::from(self.id)].bytes_received.add(n as u64);
+        self.shared.metrics.shards[usize::from(self.id)]
+            .bytes_received
+            .add(n as u64);
         if n > 0 && before > 0 {
             buffer[..kept].copy_from_slice(&connection.partial);
             connection.partial = Vec::new();
@@ -232,9 +262,12 @@ impl Shard {
         let mut packets = 0;
         while self.is_current(key, serial) {
             let connection = &self.connections[key as usize];
-            let State::Open { session } = connection.state else { break };
+            let State::Open { session } = connection.state else {
+                break;
+            };
             let version = connection.version;
-            let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max) {
+            let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max)
+            {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
                     used += frame.total_len;
@@ -245,7 +278,10 @@ impl Shard {
             packets += 1;
             let outcome = match &packet {
                 Ok(packet) => self.handle_packet(key, session, packet),
-                Err(malformed) => Err(Close::ByServer { reason: malformed.reason, what: malformed.what }),
+                Err(malformed) => Err(Close::ByServer {
+                    reason: malformed.reason,
+                    what: malformed.what,
+                }),
             };
             if let Err(close) = outcome {
                 self.close(key, close);
@@ -271,23 +307,33 @@ impl Shard {
     /// The session of an open connection.
     pub(super) fn open_session(&mut self, key: ConnectionKey) -> Option<&mut Session> {
         match self.connections.get(key as usize)?.state {
-            State::Open { session } => self.sessions.get_mut(session as usize).map(|slot| &mut slot.session),
+            State::Open { session } => self
+                .sessions
+                .get_mut(session as usize)
+                .map(|slot| &mut slot.session),
             _ => None,
         }
     }
 
     /// Writes what the outbox holds, and goes on with what waits behind it while the socket takes it.
     pub(super) fn flush_connection(&mut self, key: ConnectionKey) {
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
         connection.dirty = false;
         // Without a waker the task has not run yet; its first poll flushes.
-        let Some(waker) = connection.waker.take() else { return };
+        let Some(waker) = connection.waker.take() else {
+            return;
+        };
         let mut cx = Context::from_waker(&waker);
         let mut again = false;
         let mut lost = false;
         for _ in 0..FLUSHES_PER_TURN {
             let connection = &mut self.connections[key as usize];
-            match connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool) {
+            match connection
+                .outbox
+                .poll_flush(&mut connection.stream, &mut cx, &mut self.pool)
+            {
                 Poll::Ready(Ok(written)) => self.metrics().bytes_sent.add(written as u64),
                 Poll::Ready(Err(_)) => lost = true,
                 Poll::Pending => {}
@@ -319,7 +365,9 @@ impl Shard {
 
     /// Ends a connection, in whatever state it is.
     pub(super) fn close(&mut self, key: ConnectionKey, close: Close) {
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
         match std::mem::replace(&mut connection.state, State::Closing) {
             State::Connecting(connecting) if close == Close::Lost => {
                 // The outcome is on its way and finds the connection gone.
@@ -348,14 +396,21 @@ impl Shard {
             return;
         }
         let now = self.now;
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
         connection.state = State::Closing;
         connection.partial = Vec::new();
         connection.replays = None;
         if let Close::ByServer { reason, what } = close {
             connection.stream.set_close_reason(reason);
             if connection.version.is_v5() {
-                write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
+                write_disconnect(
+                    reason,
+                    what,
+                    connection.packet_size_max,
+                    connection.outbox.buffer(),
+                );
             }
         }
         connection.linger_until = Some(now + limits::CLOSE_LINGER_MS);
@@ -389,7 +444,9 @@ impl Shard {
 
     /// Forgets a connection; its socket closes.
     pub(super) fn remove(&mut self, key: ConnectionKey) {
-        let Some(connection) = self.connections.try_remove(key as usize) else { return };
+        let Some(connection) = self.connections.try_remove(key as usize) else {
+            return;
+        };
         if let Some(at) = connection.timer {
             self.timers.disarm(at, key);
         }
@@ -402,9 +459,17 @@ impl Shard {
 
     /// Arms the connection's timer for whatever comes first.
     pub(super) fn arm_timer(&mut self, key: ConnectionKey) {
-        let keep_alive = self.open_session(key).and_then(|session| session.connected()).and_then(|connected| connected.keep_alive.deadline());
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
-        let next = [keep_alive, connection.ping_at, connection.linger_until].into_iter().flatten().min();
+        let keep_alive = self
+            .open_session(key)
+            .and_then(|session| session.connected())
+            .and_then(|connected| connected.keep_alive.deadline());
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        let next = [keep_alive, connection.ping_at, connection.linger_until]
+            .into_iter()
+            .flatten()
+            .min();
         if connection.timer == next {
             return;
         }
@@ -419,7 +484,9 @@ impl Shard {
 
     pub(super) fn timer_due(&mut self, key: ConnectionKey) {
         let now = self.now;
-        let Some(connection) = self.connections.get_mut(key as usize) else { return };
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
         connection.timer = None;
         if connection.linger_until.is_some_and(|until| until <= now) {
             self.remove(key);
@@ -437,16 +504,31 @@ impl Shard {
     /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's.
     fn judge_keep_alive(&mut self, key: ConnectionKey) {
         let (now, stalled) = (self.now, self.stalled_on != 0);
-        let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else { return };
+        let Some(connected) = self
+            .open_session(key)
+            .and_then(|session| session.connected_mut())
+        else {
+            return;
+        };
         if stalled {
             connected.keep_alive.packet_received(now);
         } else if connected.keep_alive.has_run_out(now) {
-            self.close(key, Close::ByServer { reason: ReasonCode::KeepAliveTimeout, what: "no packet for one and a half times the Keep Alive [MQTT-3.1.2-22]" });
+            self.close(
+                key,
+                Close::ByServer {
+                    reason: ReasonCode::KeepAliveTimeout,
+                    what: "no packet for one and a half times the Keep Alive [MQTT-3.1.2-22]",
+                },
+            );
         }
     }
 
     pub(super) fn close_all(&mut self, reason: ReasonCode) {
-        let keys: Vec<ConnectionKey> = self.connections.iter().map(|(key, _)| key as ConnectionKey).collect();
+        let keys: Vec<ConnectionKey> = self
+            .connections
+            .iter()
+            .map(|(key, _)| key as ConnectionKey)
+            .collect();
         for key in keys {
             self.close(key, Close::ByServer { reason, what: "" });
         }
@@ -454,7 +536,13 @@ impl Shard {
 
     pub(super) fn close_overflowed(&mut self) {
         while let Some(key) = self.overflowed.pop() {
-            self.close(key, Close::ByServer { reason: ReasonCode::QuotaExceeded, what: "the queue of the session is full" });
+            self.close(
+                key,
+                Close::ByServer {
+                    reason: ReasonCode::QuotaExceeded,
+                    what: "the queue of the session is full",
+                },
+            );
         }
     }
 }
@@ -464,7 +552,9 @@ const FLUSHES_PER_TURN: usize = 4;
 
 /// Makes room for the packet that `partial` begins, once, when its length is known.
 fn reserve_whole_packet(partial: &mut Vec<u8>, packet_size_max: u32) {
-    let Some(whole) = packet_len(partial) else { return };
+    let Some(whole) = packet_len(partial) else {
+        return;
+    };
     if whole > partial.len() && whole <= packet_size_max as usize {
         partial.reserve_exact(whole - partial.len());
     }
@@ -477,7 +567,11 @@ fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &
     if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
         properties.push(Property::ReasonString(what));
     }
-    Disconnect { reason, properties: properties.as_properties() }.encode(ProtocolVersion::V5, out);
+    Disconnect {
+        reason,
+        properties: properties.as_properties(),
+    }
+    .encode(ProtocolVersion::V5, out);
 }
 
 /// A DISCONNECT but for the words of its Reason String, at the most.

@@ -63,12 +63,9 @@ pub trait Dispatch: Clone + 'static {
     fn submit(&self, greeted: Greeted);
 }
 
-<<<<<<< HEAD
-=======
 /// Connections above the limit of a listener that may be in the middle of being told so.
 const REFUSALS_AT_ONCE: usize = 256;
 
->>>>>>> part-d
 /// One listening address, shared by all shards that accept from it.
 #[derive(Debug)]
 pub struct ListenerState {
@@ -138,15 +135,6 @@ impl ListenerState {
         self.connections.load(Ordering::Relaxed)
     }
 
-<<<<<<< HEAD
-    /// Counts one connection in, whatever the limit: the one above `max_connections` is to be told so before it is closed.
-    pub fn occupy(self: &Arc<Self>) -> ListenerSlot {
-        let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        ListenerSlot {
-            over_limit: before >= self.config.max_connections,
-            state: Arc::clone(self),
-        }
-=======
     /// Counts one connection in. Some above `max_connections` are let in as well, marked, to be told so in a CONNACK before they
     /// are closed; `None` when those are too many too.
     pub fn occupy(self: &Arc<Self>) -> Option<ListenerSlot> {
@@ -157,7 +145,6 @@ impl ListenerState {
             state: Arc::clone(self),
         };
         (before < limit.saturating_add(REFUSALS_AT_ONCE)).then_some(slot)
->>>>>>> part-d
     }
 }
 

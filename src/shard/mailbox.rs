@@ -30,11 +30,19 @@ pub enum Event {
     /// A message that matches a filter of this shard.
     Publish(Arc<Message>),
     /// A message for one member of a share group.
-    Shared { picked: Picked, message: Arc<Message>, attempts: u8 },
+    Shared {
+        picked: Picked,
+        message: Arc<Message>,
+        attempts: u8,
+    },
     /// Asks for a [`Event::Mark`] behind everything that was routed before.
     MarkAsk { from: ShardId, number: u64 },
     /// All messages of `shard` up to `sequence` that concern this shard have arrived.
-    Mark { shard: ShardId, number: u64, sequence: u64 },
+    Mark {
+        shard: ShardId,
+        number: u64,
+        sequence: u64,
+    },
     /// A proposed command was applied.
     Outcome { ticket: Ticket, outcome: Outcome },
     /// The control state says what this shard has to do.
@@ -90,7 +98,8 @@ impl Mailbox {
         for event in batch.drain(..) {
             contents.add(event);
         }
-        let above = contents.messages >= limits::MAILBOX_MESSAGES_HIGH || contents.bytes >= limits::MAILBOX_BYTES_HIGH;
+        let above = contents.messages >= limits::MAILBOX_MESSAGES_HIGH
+            || contents.bytes >= limits::MAILBOX_BYTES_HIGH;
         if above {
             contents.waiting |= 1 << from;
         }
@@ -148,7 +157,9 @@ mod tests {
     #[test]
     fn a_full_mailbox_stops_its_senders_and_names_them_when_it_is_emptied() {
         let mailbox = Mailbox::default();
-        let mut batch: Vec<Event> = (0..limits::MAILBOX_MESSAGES_HIGH - 1).map(|_| message()).collect();
+        let mut batch: Vec<Event> = (0..limits::MAILBOX_MESSAGES_HIGH - 1)
+            .map(|_| message())
+            .collect();
         assert!(!mailbox.push_batch(2, &mut batch));
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));

@@ -38,7 +38,7 @@ use crate::limits;
 use crate::metrics::{LogThrottle, Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
 use crate::retained;
-use crate::session::{self, NoJournal, Session, Turn};
+use crate::session::{self, Session, Turn};
 use crate::subscriptions::{NodeIndex, SessionKey, ShardId, ShardIndex};
 
 use connection::{Connection, ConnectionTask};
@@ -91,7 +91,10 @@ struct SessionSlot {
 
 /// What an outcome is awaited for.
 enum Pending {
-    Connect { connection: ConnectionKey, serial: u64 },
+    Connect {
+        connection: ConnectionKey,
+        serial: u64,
+    },
     Subscribe(Box<subscribing::PendingSubscribe>),
 }
 
@@ -173,7 +176,8 @@ impl Shard {
     fn propose_for(&mut self, pending: Pending, command: Command) {
         self.next_ticket += 1;
         self.pending.insert(self.next_ticket, pending);
-        self.control.propose(self.id, Some(self.next_ticket), command);
+        self.control
+            .propose(self.id, Some(self.next_ticket), command);
     }
 
     fn handle(&mut self, event: Event) {
@@ -181,16 +185,32 @@ impl Shard {
             Event::Connection(greeted) => self.connect(*greeted),
             Event::Accept(message) => self.accept(*message),
             Event::Publish(message) => self.deliver_from_shard(&message),
-            Event::Shared { picked, message, attempts } => self.deliver_shared(picked, &message, attempts),
+            Event::Shared {
+                picked,
+                message,
+                attempts,
+            } => self.deliver_shared(picked, &message, attempts),
             Event::MarkAsk { from, number } => self.answer_mark(from, number),
-            Event::Mark { shard, number, sequence } => self.mark(shard, number, sequence),
+            Event::Mark {
+                shard,
+                number,
+                sequence,
+            } => self.mark(shard, number, sequence),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
-                Some(Pending::Connect { connection, serial }) => self.connected(connection, serial, outcome),
+                Some(Pending::Connect { connection, serial }) => {
+                    self.connected(connection, serial, outcome)
+                }
                 Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
                 None => {}
             },
-            Event::Effect(Effect::WillDue { client, epoch, message }) => self.publish_will(client, epoch, &message),
-            Event::Effect(Effect::SessionEnded { client, epoch }) => self.session_ended(&client, epoch),
+            Event::Effect(Effect::WillDue {
+                client,
+                epoch,
+                message,
+            }) => self.publish_will(client, epoch, &message),
+            Event::Effect(Effect::SessionEnded { client, epoch }) => {
+                self.session_ended(&client, epoch)
+            }
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
         }
@@ -219,7 +239,10 @@ impl Shard {
 
     fn send_mail(&mut self, to: ShardId) {
         let batch = &mut self.mail[usize::from(to)];
-        if !batch.is_empty() && self.shared.mailboxes[usize::from(to)].push_batch(self.id, batch) && self.stalled_on & (1 << to) == 0 {
+        if !batch.is_empty()
+            && self.shared.mailboxes[usize::from(to)].push_batch(self.id, batch)
+            && self.stalled_on & (1 << to) == 0
+        {
             self.stalled_on |= 1 << to;
             self.metrics().mailbox_stalls.add(1);
         }
@@ -254,7 +277,12 @@ impl Shard {
 /// What a call of the session machine needs, from the fields of a shard that the call does not borrow.
 macro_rules! turn {
     ($shard:expr) => {
-        Turn { now: $shard.now, limits: &$shard.shared.limits, metrics: &$shard.shared.metrics.shards[usize::from($shard.id)], journal: NoJournal }
+        Turn {
+            now: $shard.now,
+            limits: &$shard.shared.limits,
+            metrics: &$shard.shared.metrics.shards[usize::from($shard.id)],
+            journal: NoJournal,
+        }
     };
 }
 use turn;
@@ -285,7 +313,9 @@ async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId
         for (key, serial) in unborn {
             tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
         }
-        (0..shared.mailboxes.len()).filter(|other| waiting & (1 << other) != 0).for_each(|other| shared.mailboxes[other].push(Event::CaughtUp { shard: id }));
+        (0..shared.mailboxes.len())
+            .filter(|other| waiting & (1 << other) != 0)
+            .for_each(|other| shared.mailboxes[other].push(Event::CaughtUp { shard: id }));
     }
 }
 
@@ -310,7 +340,15 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         tick.tick().await;
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
-        while let Some(key) = this.timers.next().filter(|at| *at <= this.now).and_then(|_| { let now = this.now; this.timers.pop_due(now) }) {
+        while let Some(key) = this
+            .timers
+            .next()
+            .filter(|at| *at <= this.now)
+            .and_then(|_| {
+                let now = this.now;
+                this.timers.pop_due(now)
+            })
+        {
             this.timer_due(key);
         }
     }
@@ -320,9 +358,15 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Close {
     /// The client said DISCONNECT: with its Will to be published or not (3.14.2.1).
-    ByClient { reason: ReasonCode, publish_will: bool },
+    ByClient {
+        reason: ReasonCode,
+        publish_will: bool,
+    },
     /// The client broke a rule, or the server ends the connection: MQTT 5.0 clients are told [MQTT-4.13.2-1].
-    ByServer { reason: ReasonCode, what: &'static str },
+    ByServer {
+        reason: ReasonCode,
+        what: &'static str,
+    },
     /// The network connection is gone.
     Lost,
 }

@@ -28,7 +28,9 @@ impl BufferPool {
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
-        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity()) && self.free.len() < limits::POOLED_BUFFERS {
+        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity())
+            && self.free.len() < limits::POOLED_BUFFERS
+        {
             buffer.clear();
             self.free.push(buffer);
         }
@@ -69,7 +71,12 @@ impl Outbox {
     }
 
     /// Writes as much as the stream takes. Ready when all is written and flushed.
-    pub fn poll_flush(&mut self, stream: &mut ByteStream, cx: &mut Context<'_>, pool: &mut BufferPool) -> Poll<io::Result<usize>> {
+    pub fn poll_flush(
+        &mut self,
+        stream: &mut ByteStream,
+        cx: &mut Context<'_>,
+        pool: &mut BufferPool,
+    ) -> Poll<io::Result<usize>> {
         let mut written = 0;
         while !self.is_empty() {
             let n = match self.poll_write(stream, cx) {
@@ -95,7 +102,14 @@ impl Outbox {
         }
         let mut slices = [IoSlice::new(&[]); limits::WRITE_VECTORS];
         let mut count = 0;
-        for bytes in self.sealed.iter().map(|bytes| &bytes[..]).chain(std::iter::once(tail)).filter(|bytes| !bytes.is_empty()).take(limits::WRITE_VECTORS) {
+        for bytes in self
+            .sealed
+            .iter()
+            .map(|bytes| &bytes[..])
+            .chain(std::iter::once(tail))
+            .filter(|bytes| !bytes.is_empty())
+            .take(limits::WRITE_VECTORS)
+        {
             slices[count] = IoSlice::new(bytes);
             count += 1;
         }
@@ -155,7 +169,11 @@ mod tests {
 
     /// What is still to be written, in one piece.
     fn waiting(outbox: &Outbox) -> Vec<u8> {
-        let mut all: Vec<u8> = outbox.sealed.iter().flat_map(|bytes| bytes.to_vec()).collect();
+        let mut all: Vec<u8> = outbox
+            .sealed
+            .iter()
+            .flat_map(|bytes| bytes.to_vec())
+            .collect();
         all.extend(&outbox.tail[outbox.tail_written..]);
         all
     }

@@ -40,18 +40,41 @@ pub(super) struct Target {
 
 impl Shard {
     /// Routes a PUBLISH of a client of this shard.
-    pub(super) fn route_publish(&mut self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> Routed {
+    pub(super) fn route_publish(
+        &mut self,
+        session: SessionKey,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Routed {
         let publisher = self.sessions[session as usize].session.client_id().clone();
-        let properties = if publish.properties.is_empty() { Default::default() } else { publish.properties.forwarded() };
-        let expires_at = publish.properties.message_expiry_interval().map(|secs| self.now + u64::from(secs) * 1000);
+        let properties = if publish.properties.is_empty() {
+            Default::default()
+        } else {
+            publish.properties.forwarded()
+        };
+        let expires_at = publish
+            .properties
+            .message_expiry_interval()
+            .map(|secs| self.now + u64::from(secs) * 1000);
         let id = self.next_message_id();
-        let outgoing = Outgoing::new(id, topic, publish.payload, &properties, (publish.qos, publish.retain), expires_at, &publisher);
+        let outgoing = Outgoing::new(
+            id,
+            topic,
+            publish.payload,
+            &properties,
+            (publish.qos, publish.retain),
+            expires_at,
+            &publisher,
+        );
         self.route(&outgoing)
     }
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
         self.sequence += 1;
-        MessageId { shard: self.id, sequence: self.sequence }
+        MessageId {
+            shard: self.id,
+            sequence: self.sequence,
+        }
     }
 
     /// Routes a message that this shard accepted. The retained store comes first: who subscribes meanwhile gets the message
@@ -77,7 +100,9 @@ impl Shard {
     /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]. False if the store is full.
     fn retain(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let mut retained = self.shared.retained.write();
-        let room = outgoing.payload.is_empty() || retained.len() < self.shared.retained_max || retained.get(self.now, outgoing.topic).is_some();
+        let room = outgoing.payload.is_empty()
+            || retained.len() < self.shared.retained_max
+            || retained.get(self.now, outgoing.topic).is_some();
         if room {
             retained.set(self.now, outgoing.message().clone());
         } else {
@@ -100,7 +125,9 @@ impl Shard {
 
     fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
-        self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));
+        self.shared
+            .index
+            .pick_members(outgoing.topic, |pick| picked.push(pick));
         let any = !picked.is_empty();
         for pick in picked {
             self.send_to_member(pick, outgoing.message(), 0);
@@ -112,32 +139,55 @@ impl Shard {
         if picked.member.shard == self.id {
             self.deliver_shared(picked, message, attempts);
         } else {
-            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts });
+            self.mail(
+                picked.member.shard,
+                Event::Shared {
+                    picked,
+                    message: message.clone(),
+                    attempts,
+                },
+            );
         }
     }
 
     /// Delivers to the member that was picked. If its session has gone meanwhile, another one is picked.
     pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
         let Picked { member, share } = picked;
-        let session = self.by_client.get(&member.client_id).copied().filter(|session| {
-            let slot = &self.sessions[*session as usize];
-            slot.connection.is_some() == member.connected && slot.session.has_subscription(&share)
-        });
+        let session = self
+            .by_client
+            .get(&member.client_id)
+            .copied()
+            .filter(|session| {
+                let slot = &self.sessions[*session as usize];
+                slot.connection.is_some() == member.connected
+                    && slot.session.has_subscription(&share)
+            });
         let Some(session) = session else {
             self.offer_again(share, message, attempts + 1);
             return;
         };
         let outgoing = Outgoing::from_message(message);
         let retain = member.options.retain_as_published && message.retain;
-        let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 { std::slice::from_ref(&member.subscription_id) } else { &[] });
-        let delivery = Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
+        let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 {
+            std::slice::from_ref(&member.subscription_id)
+        } else {
+            &[]
+        });
+        let delivery = Delivery {
+            qos: member.options.qos,
+            retain,
+            subscription_ids: ids.as_slice(),
+            share: Some(&share),
+        };
         self.deliver_to(session, &outgoing, delivery);
     }
 
     /// Picks another member for a message that was given back or could not be delivered.
     pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8) {
         let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
-        let picked = filter.filter(|_| attempts < limits::SHARE_ATTEMPTS_MAX).and_then(|filter| self.shared.index.pick_again(&share, filter));
+        let picked = filter
+            .filter(|_| attempts < limits::SHARE_ATTEMPTS_MAX)
+            .and_then(|filter| self.shared.index.pick_again(&share, filter));
         match picked {
             Some(picked) => self.send_to_member(picked, message, attempts),
             None => self.metrics().dropped(DropReason::NoMember, 1),
@@ -175,27 +225,52 @@ impl Shard {
         if self.is_own(outgoing, subscriber) {
             return;
         }
-        let ids: &[u32] = if subscriber.subscription_id > 0 { std::slice::from_ref(&subscriber.subscription_id) } else { &[] };
+        let ids: &[u32] = if subscriber.subscription_id > 0 {
+            std::slice::from_ref(&subscriber.subscription_id)
+        } else {
+            &[]
+        };
         let retain = subscriber.options.retain_as_published && outgoing.retain;
-        self.deliver_to(subscriber.session, outgoing, Delivery { qos: subscriber.options.qos, retain, subscription_ids: ids, share: None });
+        self.deliver_to(
+            subscriber.session,
+            outgoing,
+            Delivery {
+                qos: subscriber.options.qos,
+                retain,
+                subscription_ids: ids,
+                share: None,
+            },
+        );
     }
 
     /// No Local: a client does not get its own message back [MQTT-3.8.3-3].
     fn is_own(&self, outgoing: &Outgoing<'_>, subscriber: &Subscriber) -> bool {
-        subscriber.options.no_local && self.sessions[subscriber.session as usize].session.client_id() == outgoing.publisher
+        subscriber.options.no_local
+            && self.sessions[subscriber.session as usize]
+                .session
+                .client_id()
+                == outgoing.publisher
     }
 
     /// Several filters match: sessions that are in more than one list get one copy.
     fn deliver_overlapping(&mut self, outgoing: &Outgoing<'_>, matches: &[&Subscribers]) {
         let mut targets = std::mem::take(&mut self.targets);
         self.target_serial += 1;
-        for subscriber in matches.iter().flat_map(|subscribers| subscribers.as_slice()) {
+        for subscriber in matches
+            .iter()
+            .flat_map(|subscribers| subscribers.as_slice())
+        {
             if !self.is_own(outgoing, subscriber) {
                 self.add_target(&mut targets, subscriber);
             }
         }
         for target in &targets {
-            let delivery = Delivery { qos: target.qos, retain: target.retain_as_published && outgoing.retain, subscription_ids: &target.subscription_ids, share: None };
+            let delivery = Delivery {
+                qos: target.qos,
+                retain: target.retain_as_published && outgoing.retain,
+                subscription_ids: &target.subscription_ids,
+                share: None,
+            };
             self.deliver_to(target.session, outgoing, delivery);
         }
         targets.clear();
@@ -206,7 +281,12 @@ impl Shard {
         let slot = &mut self.sessions[subscriber.session as usize];
         if slot.target.0 != self.target_serial {
             slot.target = (self.target_serial, targets.len() as u32);
-            targets.push(Target { session: subscriber.session, qos: QoS::AtMostOnce, retain_as_published: false, subscription_ids: SmallVec::new() });
+            targets.push(Target {
+                session: subscriber.session,
+                qos: QoS::AtMostOnce,
+                retain_as_published: false,
+                subscription_ids: SmallVec::new(),
+            });
         }
         let target = &mut targets[slot.target.1 as usize];
         target.qos = target.qos.max(subscriber.options.qos);
@@ -217,16 +297,24 @@ impl Shard {
     }
 
     /// Gives one session the message, and notes its connection for the flush.
-    pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
+    pub(super) fn deliver_to(
+        &mut self,
+        session: SessionKey,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+    ) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         let Some(key) = slot.connection else {
-            slot.session.deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
+            slot.session
+                .deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
             return;
         };
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
-        let verdict = slot.session.deliver(&mut turn, outgoing, delivery, Some(&mut connection.outbox));
+        let verdict =
+            slot.session
+                .deliver(&mut turn, outgoing, delivery, Some(&mut connection.outbox));
         if verdict == Verdict::Overflow {
             self.overflowed.push(key);
         }
@@ -251,7 +339,11 @@ impl Shard {
                 self.metrics().wills_published.add(1);
                 self.route(&Outgoing::from_message(&Arc::new(message)));
             }
-            None => error!(event = "will", client_id = &*client, "the Will in the control state does not decode; it is not published"),
+            None => error!(
+                event = "will",
+                client_id = &*client,
+                "the Will in the control state does not decode; it is not published"
+            ),
         }
         self.propose(Command::WillDone { client, epoch });
     }
