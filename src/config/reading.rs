@@ -21,8 +21,8 @@ pub(super) struct Reading<'t> {
     dir: PathBuf,
     /// Byte offset and message.
     errors: Vec<(usize, String)>,
-    /// Lines on which the parser stumbled: what else is wrong there follows from that.
-    broken_lines: Vec<Range<usize>>,
+    /// Where the parser stumbled, in whole lines: what else is wrong there follows from that.
+    broken: Vec<Range<usize>>,
     /// By full name, such as `listener[0].bind`: where the value of the key stands, and whether it could be read.
     places: BTreeMap<String, Place>,
 }
@@ -40,19 +40,33 @@ impl<'t> Reading<'t> {
             path: path.to_owned(),
             dir,
             errors: Vec::new(),
-            broken_lines: Vec::new(),
+            broken: Vec::new(),
             places: BTreeMap::new(),
         }
     }
 
     pub(super) fn syntax_error(&mut self, error: &toml::de::Error) {
         let offset = error.span().map_or(self.text.len(), |span| span.start);
-        let line = self.line_of(offset);
         // A parser that has lost its way reports one slip several times.
-        if !self.broken_lines.contains(&line) {
-            self.errors.push((offset, error.message().to_owned()));
-            self.broken_lines.push(line);
+        if self.is_broken(offset) {
+            return;
         }
+        self.errors.push((offset, error.message().to_owned()));
+        let line = self.line_of(offset);
+        // The keys under a broken header belong to no section, up to the next header.
+        let next_header = self.text[line.end..]
+            .find("\n[")
+            .map_or(self.text.len(), |len| line.end + len + 1);
+        let end = if self.text[line.clone()].trim_start().starts_with('[') {
+            next_header
+        } else {
+            line.end + 1
+        };
+        self.broken.push(line.start..end);
+    }
+
+    fn is_broken(&self, offset: usize) -> bool {
+        self.broken.iter().any(|range| range.contains(&offset))
     }
 
     fn line_of(&self, offset: usize) -> Range<usize> {
@@ -65,8 +79,7 @@ impl<'t> Reading<'t> {
     }
 
     fn error(&mut self, offset: usize, message: impl Into<String>) {
-        let line = self.line_of(offset);
-        if !self.broken_lines.contains(&line) {
+        if !self.is_broken(offset) {
             self.errors.push((offset, message.into()));
         }
     }
