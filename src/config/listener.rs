@@ -8,7 +8,8 @@ use toml::de::DeValue;
 
 use super::auth::Auth;
 use super::mqtt::Mqtt;
-use super::reading::{Section, expected, parse_integer};
+use super::reading::Section;
+use super::values::{expected, parse_integer};
 
 pub(super) const KEYS: &[&str] = &[
     "name",

@@ -28,8 +28,9 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod units;
+mod values;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::de::DeTable;
 
@@ -190,9 +191,4 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
         ));
     }
     Ok(bytes)
-}
-
-/// A relative path of the file, made relative to the folder in which the file lies.
-fn beside(dir: &Path, path: &str) -> PathBuf {
-    dir.join(path)
 }
