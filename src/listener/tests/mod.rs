@@ -74,7 +74,9 @@ impl Rig {
     }
 
     async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
+        let peer = TcpStream::connect(self.address).await.unwrap();
+        peer.set_nodelay(true).unwrap();
+        peer
     }
 
     /// The next connection that was handed over, attached.
@@ -138,7 +140,6 @@ async fn read_exactly(stream: &mut (impl AsyncRead + Unpin), len: usize) -> Vec<
 
 /// Sends in the pieces given, each in its own segment as far as the kernel allows.
 async fn write_pieces(stream: &mut TcpStream, pieces: impl Iterator<Item = &[u8]>) {
-    stream.set_nodelay(true).unwrap();
     for piece in pieces {
         stream.write_all(piece).await.unwrap();
         tokio::task::yield_now().await;

@@ -400,7 +400,7 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
 #[test]
 #[ignore = "measures the process: run it alone"]
 fn memory_of_idle_connections() {
-    const CONNECTIONS: usize = 500;
+    const CONNECTIONS: usize = 2000;
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
