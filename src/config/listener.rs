@@ -8,7 +8,8 @@ use toml::de::DeValue;
 
 use super::auth::Auth;
 use super::mqtt::Mqtt;
-use super::reading::{Section, expected, parse_integer};
+use super::reading::Section;
+use super::values::{expected, parse_integer};
 
 pub(super) const KEYS: &[&str] = &[
     "name",
@@ -135,12 +136,9 @@ impl Listener {
     }
 
     /// The two listeners of a node that was told of none.
-    pub(super) fn default_loopback() -> Vec<Listener> {
+    pub(super) fn on_loopback() -> Vec<Listener> {
         let on = |name, protocol, port| {
-            let mut listener =
-                Listener::new(name, protocol, SocketAddr::from(([127, 0, 0, 1], port)));
-            listener.decide_anonymous(&Auth::default());
-            listener
+            Listener::new(name, protocol, SocketAddr::from(([127, 0, 0, 1], port)))
         };
         vec![
             on("mqtt", Protocol::Mqtt, 1883),

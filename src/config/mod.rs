@@ -28,8 +28,9 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod units;
+mod values;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::de::DeTable;
 
@@ -86,14 +87,22 @@ impl Config {
     /// What a node without a file does: MQTT on 127.0.0.1:1883 and WebSocket on 127.0.0.1:8083, anonymous, reachable from
     /// this machine only.
     pub fn default_loopback() -> Config {
-        Config {
+        let mut config = Config {
             node: Node::default(),
-            listeners: Listener::default_loopback(),
+            listeners: Listener::on_loopback(),
             mqtt: Mqtt::default(),
             auth: Auth::default(),
             log: Log::default(),
             sys: Sys::default(),
             shutdown: Shutdown::default(),
+        };
+        config.decide_anonymous();
+        config
+    }
+
+    fn decide_anonymous(&mut self) {
+        for listener in &mut self.listeners {
+            listener.decide_anonymous(&self.auth);
         }
     }
 
@@ -129,9 +138,7 @@ impl Config {
             reading.syntax_error(error);
         }
         let mut config = Config::read(&mut reading.top(document.get_ref(), TOP_KEYS));
-        for listener in &mut config.listeners {
-            listener.decide_anonymous(&config.auth);
-        }
+        config.decide_anonymous();
         // A key that a syntax error hides would look like a key that is absent.
         if syntax_errors.is_empty() {
             rules::check(&config, &mut reading);
@@ -145,7 +152,7 @@ impl Config {
             .unwrap_or_default();
         let listeners = top
             .sections("listener", listener::KEYS, Listener::read)
-            .unwrap_or_else(Listener::default_loopback);
+            .unwrap_or_else(Listener::on_loopback);
         let mqtt = top
             .section("mqtt", mqtt::KEYS, Mqtt::read)
             .unwrap_or_default();
@@ -184,9 +191,4 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
         ));
     }
     Ok(bytes)
-}
-
-/// A relative path of the file, made relative to the folder in which the file lies.
-fn beside(dir: &Path, path: &str) -> PathBuf {
-    dir.join(path)
 }

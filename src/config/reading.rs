@@ -11,8 +11,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::units::{parse_duration, parse_size, show_duration};
-use super::{ConfigErrors, SECTIONS, suggest};
+use super::values::{self, expected};
+use super::{ConfigErrors, suggest};
 
 /// The errors found so far, and where the keys stand.
 pub(super) struct Reading<'t> {
@@ -21,8 +21,8 @@ pub(super) struct Reading<'t> {
     dir: PathBuf,
     /// Byte offset and message.
     errors: Vec<(usize, String)>,
-    /// Lines on which the parser stumbled: what else is wrong there follows from that.
-    broken_lines: Vec<Range<usize>>,
+    /// Where the parser stumbled, in whole lines: what else is wrong there follows from that.
+    broken: Vec<Range<usize>>,
     /// By full name, such as `listener[0].bind`: where the value of the key stands, and whether it could be read.
     places: BTreeMap<String, Place>,
 }
@@ -40,19 +40,33 @@ impl<'t> Reading<'t> {
             path: path.to_owned(),
             dir,
             errors: Vec::new(),
-            broken_lines: Vec::new(),
+            broken: Vec::new(),
             places: BTreeMap::new(),
         }
     }
 
     pub(super) fn syntax_error(&mut self, error: &toml::de::Error) {
         let offset = error.span().map_or(self.text.len(), |span| span.start);
-        let line = self.line_of(offset);
         // A parser that has lost its way reports one slip several times.
-        if !self.broken_lines.contains(&line) {
-            self.errors.push((offset, error.message().to_owned()));
-            self.broken_lines.push(line);
+        if self.is_broken(offset) {
+            return;
         }
+        self.errors.push((offset, error.message().to_owned()));
+        let line = self.line_of(offset);
+        // The keys under a broken header belong to no section, up to the next header.
+        let next_header = self.text[line.end..]
+            .find("\n[")
+            .map_or(self.text.len(), |len| line.end + len + 1);
+        let end = if self.text[line.clone()].trim_start().starts_with('[') {
+            next_header
+        } else {
+            line.end + 1
+        };
+        self.broken.push(line.start..end);
+    }
+
+    fn is_broken(&self, offset: usize) -> bool {
+        self.broken.iter().any(|range| range.contains(&offset))
     }
 
     fn line_of(&self, offset: usize) -> Range<usize> {
@@ -65,8 +79,7 @@ impl<'t> Reading<'t> {
     }
 
     fn error(&mut self, offset: usize, message: impl Into<String>) {
-        let line = self.line_of(offset);
-        if !self.broken_lines.contains(&line) {
+        if !self.is_broken(offset) {
             self.errors.push((offset, message.into()));
         }
     }
@@ -148,7 +161,7 @@ impl<'r, 't> Section<'r, 't> {
     fn refuse_unknown_keys(&mut self) {
         for key in self.table.keys() {
             if !self.keys.contains(&key.get_ref().as_ref()) {
-                let message = unknown_key(&self.name, key.get_ref(), self.keys);
+                let message = suggest::unknown_key(&self.name, key.get_ref(), self.keys);
                 self.reading.error(key.span().start, message);
             }
         }
@@ -216,11 +229,11 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     pub(super) fn bool(&mut self, key: &'static str, default: bool) -> bool {
-        self.optional(key, parse_bool).unwrap_or(default)
+        self.optional(key, values::parse_bool).unwrap_or(default)
     }
 
     pub(super) fn optional_bool(&mut self, key: &'static str) -> Option<bool> {
-        self.optional(key, parse_bool)
+        self.optional(key, values::parse_bool)
     }
 
     /// A whole number within bounds.
@@ -233,7 +246,7 @@ impl<'r, 't> Section<'r, 't> {
     where
         T: Copy + PartialOrd + std::fmt::Display + TryFrom<u64>,
     {
-        self.optional(key, |value| within(parse_integer(value)?, &bounds))
+        self.optional(key, |value| values::integer_within(value, &bounds))
             .unwrap_or(default)
     }
 
@@ -242,14 +255,8 @@ impl<'r, 't> Section<'r, 't> {
     where
         T: Copy + PartialOrd + std::fmt::Display + TryFrom<u64>,
     {
-        let parse = |value: &DeValue<'t>| {
-            let bytes = match value.as_str() {
-                Some(text) => parse_size(text).ok_or_else(|| expected(SIZE, value))?,
-                None => parse_integer(value).map_err(|_| expected(SIZE, value))?,
-            };
-            within(bytes, &bounds)
-        };
-        self.optional(key, parse).unwrap_or(default)
+        self.optional(key, |value| values::size_within(value, &bounds))
+            .unwrap_or(default)
     }
 
     pub(super) fn float(
@@ -258,27 +265,8 @@ impl<'r, 't> Section<'r, 't> {
         default: f64,
         bounds: RangeInclusive<f64>,
     ) -> f64 {
-        let parse = |value: &DeValue<'t>| {
-            let text = value.as_float().map(|float| float.as_str()).or_else(|| {
-                value
-                    .as_integer()
-                    .filter(|integer| integer.radix() == 10)
-                    .map(|integer| integer.as_str())
-            });
-            let number: f64 = text
-                .and_then(|text| text.parse().ok())
-                .ok_or_else(|| expected("a number", value))?;
-            // A NaN is within no bounds.
-            if bounds.contains(&number) {
-                return Ok(number);
-            }
-            Err(format!(
-                "must be from {} to {}",
-                bounds.start(),
-                bounds.end()
-            ))
-        };
-        self.optional(key, parse).unwrap_or(default)
+        self.optional(key, |value| values::float_within(value, &bounds))
+            .unwrap_or(default)
     }
 
     pub(super) fn duration(
@@ -287,7 +275,7 @@ impl<'r, 't> Section<'r, 't> {
         default: Duration,
         bounds: RangeInclusive<Duration>,
     ) -> Duration {
-        self.optional(key, |value| duration_within(value, &bounds))
+        self.optional(key, |value| values::duration_within(value, &bounds))
             .unwrap_or(default)
     }
 
@@ -301,7 +289,7 @@ impl<'r, 't> Section<'r, 't> {
     ) -> Duration {
         let parse = |value: &DeValue<'t>| match value.as_str() {
             Some(text) if text == word => Ok(meaning),
-            _ => duration_within(value, &bounds)
+            _ => values::duration_within(value, &bounds)
                 .map_err(|message| format!("{message}, or \"{word}\"")),
         };
         self.optional(key, parse).unwrap_or(default)
@@ -314,27 +302,19 @@ impl<'r, 't> Section<'r, 't> {
         default: T,
         choices: &[(&'static str, T)],
     ) -> T {
-        self.optional(key, |value| parse_choice(value, choices))
+        self.optional(key, |value| values::parse_choice(value, choices))
             .unwrap_or(default)
     }
 
     /// A string that is not empty.
     pub(super) fn text(&mut self, key: &'static str, bytes_max: usize) -> Option<String> {
-        self.optional(key, |value| parse_text(value, bytes_max))
+        self.optional(key, |value| values::parse_text(value, bytes_max))
     }
 
     /// A path, relative to the folder of the file.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         let dir = self.reading.dir.clone();
-        let parse = |value: &DeValue<'t>| {
-            let text = parse_text(value, 4096)?;
-            if text.contains('\0') {
-                Err("a path cannot hold U+0000".to_owned())
-            } else {
-                Ok(super::beside(&dir, &text))
-            }
-        };
-        self.optional(key, parse)
+        self.optional(key, |value| values::parse_path(value, &dir))
     }
 
     /// A list that is neither empty nor longer than `len_max`, each of whose elements `parse` reads. Every wrong element is an error of its own.
@@ -449,137 +429,5 @@ impl<'r, 't> Section<'r, 't> {
             }
         }
         Some(all)
-    }
-}
-
-const DURATION: &str = "a duration such as \"25s\" (units: ms, s, m, h, d, w)";
-const SIZE: &str = "a size in bytes such as 65536, \"64KiB\" or \"2MB\"";
-
-/// "expected this, found that". Shows no value: it might be a secret in the wrong place.
-pub(super) fn expected(what: &str, found: &DeValue<'_>) -> String {
-    let kind = match found {
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Integer(_) => "an integer",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Datetime(_) => "a date or time",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
-        DeValue::String(_) => "another string",
-    };
-    // A string where no string is expected is not "another" one.
-    let kind = if kind == "another string" && !what.contains('"') {
-        "a string"
-    } else {
-        kind
-    };
-    format!("expected {what}, found {kind}")
-}
-
-fn parse_bool(value: &DeValue<'_>) -> Result<bool, String> {
-    value
-        .as_bool()
-        .ok_or_else(|| expected("true or false", value))
-}
-
-pub(super) fn parse_integer(value: &DeValue<'_>) -> Result<u64, String> {
-    let integer = value
-        .as_integer()
-        .ok_or_else(|| expected("a whole number", value))?;
-    u64::from_str_radix(integer.as_str(), integer.radix())
-        .map_err(|_| "expected a whole number that is not negative and not huge".to_owned())
-}
-
-fn parse_text(value: &DeValue<'_>, bytes_max: usize) -> Result<String, String> {
-    let text = value.as_str().ok_or_else(|| expected("a string", value))?;
-    if text.is_empty() || text.len() > bytes_max {
-        return Err(format!("must have from 1 to {bytes_max} bytes"));
-    }
-    Ok(text.to_owned())
-}
-
-fn parse_choice<T: Copy>(value: &DeValue<'_>, choices: &[(&'static str, T)]) -> Result<T, String> {
-    let words = || choices.iter().map(|(word, _)| *word);
-    let all = words()
-        .map(|word| format!("\"{word}\""))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let text = value
-        .as_str()
-        .ok_or_else(|| format!("expected one of {all}"))?;
-    if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
-        return Ok(*choice);
-    }
-    Err(match suggest::nearest(text, words()) {
-        Some(word) => format!("expected one of {all}; did you mean \"{word}\"?"),
-        None => format!("expected one of {all}"),
-    })
-}
-
-fn duration_within(
-    value: &DeValue<'_>,
-    bounds: &RangeInclusive<Duration>,
-) -> Result<Duration, String> {
-    let duration = match value.as_str() {
-        Some(text) => parse_duration(text),
-        None => parse_integer(value)
-            .ok()
-            .filter(|number| *number == 0)
-            .map(|_| Duration::ZERO),
-    };
-    let duration = duration.ok_or_else(|| expected(DURATION, value))?;
-    if bounds.contains(&duration) {
-        return Ok(duration);
-    }
-    Err(format!(
-        "must be from {} to {}",
-        show_duration(*bounds.start()),
-        show_duration(*bounds.end())
-    ))
-}
-
-fn within<T>(number: u64, bounds: &RangeInclusive<T>) -> Result<T, String>
-where
-    T: Copy + PartialOrd + std::fmt::Display + TryFrom<u64>,
-{
-    T::try_from(number)
-        .ok()
-        .filter(|number| bounds.contains(number))
-        .ok_or_else(|| format!("must be from {} to {}", bounds.start(), bounds.end()))
-}
-
-/// The message for a key that does not exist: the nearest key of the same section, else the section that has it.
-fn unknown_key(section: &str, key: &str, keys: &'static [&'static str]) -> String {
-    let kind = section.split('[').next().unwrap_or_default();
-    let shown: String = key
-        .chars()
-        .take(64)
-        .collect::<String>()
-        .escape_debug()
-        .to_string();
-    let what = if section.is_empty() {
-        format!("unknown section or key \"{shown}\"")
-    } else {
-        format!("unknown key \"{shown}\"")
-    };
-    let elsewhere = || {
-        SECTIONS
-            .iter()
-            .find(|(name, keys)| *name != kind && keys.contains(&key))
-            .map(|(name, _)| *name)
-    };
-    if let Some(name) = elsewhere() {
-        return format!("{what}: it belongs in {}", bracketed(name));
-    }
-    match suggest::nearest(key, keys.iter().copied()) {
-        Some(known) => format!("{what}: did you mean \"{known}\"?"),
-        None => format!("{what}: known here are {}", keys.join(", ")),
-    }
-}
-
-fn bracketed(section: &str) -> String {
-    match section {
-        "listener" => "[[listener]]".to_owned(),
-        "listener.tls" => "tls of [[listener]]".to_owned(),
-        other => format!("[{other}]"),
     }
 }

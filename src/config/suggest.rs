@@ -1,4 +1,6 @@
-//! "Did you mean": the nearest of a few known words.
+//! "Did you mean": the nearest of a few known words, or the section where a key is at home.
+
+use super::SECTIONS;
 
 /// The known word that is near enough to `word` to be what was meant, if any. Case and the choice of `-` or `_` do not count.
 pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
@@ -51,6 +53,43 @@ fn distance(a: &[char], b: &[char]) -> usize {
         two_back = std::mem::replace(&mut previous, row);
     }
     previous[b.len()]
+}
+
+/// The message for a key that does not exist: the nearest key of the same section, else the section that has it.
+pub(super) fn unknown_key(section: &str, key: &str, keys: &'static [&'static str]) -> String {
+    let kind = section.split('[').next().unwrap_or_default();
+    let shown: String = key
+        .chars()
+        .take(64)
+        .collect::<String>()
+        .escape_debug()
+        .to_string();
+    let what = if section.is_empty() {
+        format!("unknown section or key \"{shown}\"")
+    } else {
+        format!("unknown key \"{shown}\"")
+    };
+    let elsewhere = || {
+        SECTIONS
+            .iter()
+            .find(|(name, keys)| *name != kind && keys.contains(&key))
+            .map(|(name, _)| *name)
+    };
+    if let Some(name) = elsewhere() {
+        return format!("{what}: it belongs in {}", bracketed(name));
+    }
+    match nearest(key, keys.iter().copied()) {
+        Some(known) => format!("{what}: did you mean \"{known}\"?"),
+        None => format!("{what}: known here are {}", keys.join(", ")),
+    }
+}
+
+fn bracketed(section: &str) -> String {
+    match section {
+        "listener" => "[[listener]]".to_owned(),
+        "listener.tls" => "tls of [[listener]]".to_owned(),
+        other => format!("[{other}]"),
+    }
 }
 
 #[cfg(test)]

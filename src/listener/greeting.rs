@@ -191,7 +191,7 @@ fn connect_body(bytes: &[u8]) -> &[u8] {
 /// The form of a refusal that a client of a version that does not exist is most likely to understand; `None` when it does not even say MQTT.
 fn nearest_version(body: &[u8]) -> Option<ProtocolVersion> {
     match body {
-        [0, 4, b'M', b'Q', b'T', b'T', level, ..] if *level > 5 => Some(ProtocolVersion::V5),
+        [0, 4, b'M', b'Q', b'T', b'T', 6..=255, ..] => Some(ProtocolVersion::V5),
         [0, 4, b'M', b'Q', b'T', b'T', ..] => Some(ProtocolVersion::V3_1_1),
         [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', ..] => Some(ProtocolVersion::V3_1),
         _ => None,

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::mqtt::message::Message;
+use crate::mqtt::Message;
 use crate::topic::{self, NameTree};
 
 #[cfg(test)]

@@ -35,7 +35,10 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         (false, false) => u32::MAX,
     };
     let session_expiry_secs = asked_expiry.min(limits.session_expiry_max_secs);
-    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs].into_iter().filter(|cap| *cap > 0).min();
+    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs]
+        .into_iter()
+        .filter(|cap| *cap > 0)
+        .min();
     let keep_alive_secs = match (v5, cap) {
         (true, Some(cap)) if connect.keep_alive_secs == 0 || connect.keep_alive_secs > cap => cap,
         _ => connect.keep_alive_secs,
@@ -49,8 +52,15 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         keep_alive_backoff: limits.keep_alive_backoff,
         window_max: receive_maximum.min(limits.inflight_max),
         packet_size_max: connect.properties.maximum_packet_size().unwrap_or(u32::MAX),
-        topic_alias_max: connect.properties.topic_alias_maximum().unwrap_or(0).min(limits.topic_alias_max),
-        problem_information: connect.properties.request_problem_information().unwrap_or(true),
+        topic_alias_max: connect
+            .properties
+            .topic_alias_maximum()
+            .unwrap_or(0)
+            .min(limits.topic_alias_max),
+        problem_information: connect
+            .properties
+            .request_problem_information()
+            .unwrap_or(true),
         told_session_expiry: v5 && session_expiry_secs != asked_expiry,
         told_keep_alive: keep_alive_secs != connect.keep_alive_secs,
     }
@@ -58,15 +68,31 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
 
 impl Agreed {
     /// Writes the CONNACK that accepts the connection, with the server's capabilities where they differ from the defaults (3.2.2.3).
-    pub fn write_connack(&self, limits: &Limits, session_present: bool, assigned_client_id: Option<&str>, out: &mut Vec<u8>) {
+    pub fn write_connack(
+        &self,
+        limits: &Limits,
+        session_present: bool,
+        assigned_client_id: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
         let mut properties = PropertiesBuf::default();
         if self.version.is_v5() {
             self.push_properties(limits, assigned_client_id, &mut properties);
         }
-        ConnAck { session_present, reason: ReasonCode::Success, properties: properties.as_properties() }.encode(self.version, out);
+        ConnAck {
+            session_present,
+            reason: ReasonCode::Success,
+            properties: properties.as_properties(),
+        }
+        .encode(self.version, out);
     }
 
-    fn push_properties(&self, limits: &Limits, assigned_client_id: Option<&str>, properties: &mut PropertiesBuf) {
+    fn push_properties(
+        &self,
+        limits: &Limits,
+        assigned_client_id: Option<&str>,
+        properties: &mut PropertiesBuf,
+    ) {
         if self.told_session_expiry {
             properties.push(Property::SessionExpiryInterval(self.session_expiry_secs));
         }

@@ -10,6 +10,7 @@ use crate::mqtt::QoS;
 
 fn message(topic: &str, payload: &str, expires_at: Option<u64>) -> Arc<Message> {
     Arc::new(Message {
+        id: Default::default(),
         topic: topic.into(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         properties: Bytes::new(),

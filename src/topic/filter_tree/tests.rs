@@ -76,7 +76,7 @@ fn the_longest_filter_and_name_do_not_recurse() {
 #[test]
 fn texts_that_are_no_filters_do_no_harm() {
     let mut tree = tree_of(&["a/#/b", "#a", "a+", "", "+a/#"]);
-    assert_eq!(matching(&tree, "a/b"), []);
+    assert!(matching(&tree, "a/b").is_empty());
     for text in ["a/#/b", "#a", "a+", "", "+a/#"] {
         assert!(tree.remove(text).is_some(), "{text:?}");
     }
