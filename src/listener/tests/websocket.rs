@@ -34,7 +34,12 @@ pub(super) fn frame(is_final: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
         }
     }
     frame.extend(MASK);
-    frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    frame.extend(
+        payload
+            .iter()
+            .zip(MASK.iter().cycle())
+            .map(|(byte, mask)| byte ^ mask),
+    );
     frame
 }
 
@@ -43,12 +48,20 @@ async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
     let head = read_exactly(stream, 2).await;
     assert_eq!(head[0] & 0xF0, 0x80, "a final frame without extensions");
     let len = match head[1] {
-        126 => usize::from(u16::from_be_bytes(read_exactly(stream, 2).await.try_into().unwrap())),
+        126 => usize::from(u16::from_be_bytes(
+            read_exactly(stream, 2).await.try_into().unwrap(),
+        )),
         127 => u64::from_be_bytes(read_exactly(stream, 8).await.try_into().unwrap()) as usize,
         short => usize::from(short),
     };
-    assert!(head[1] != 126 || len > 125, "the shortest form of the length");
-    assert!(head[1] != 127 || len > 65_535, "the shortest form of the length");
+    assert!(
+        head[1] != 126 || len > 125,
+        "the shortest form of the length"
+    );
+    assert!(
+        head[1] != 127 || len > 65_535,
+        "the shortest form of the length"
+    );
     (head[0] & 0x0F, read_exactly(stream, len).await)
 }
 
@@ -59,14 +72,23 @@ pub(super) async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) 
         head.push(stream.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap();
-    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 101 ") && head.contains("Sec-WebSocket-Protocol: mqtt\r\n"),
+        "{head}"
+    );
 }
 
 /// A peer behind the upgrade, and the connection as it was handed over.
 async fn open(rig: &mut Rig) -> (TcpStream, Greeted) {
     let mut peer = rig.connect().await;
     upgrade(&mut peer).await;
-    peer.write_all(&frame(true, BINARY, &connect_packet(ProtocolVersion::V5, "ws"))).await.unwrap();
+    peer.write_all(&frame(
+        true,
+        BINARY,
+        &connect_packet(ProtocolVersion::V5, "ws"),
+    ))
+    .await
+    .unwrap();
     (peer, rig.greeted().await)
 }
 
@@ -83,8 +105,16 @@ fn packets_are_cut_and_joined_over_frames() {
         let packets = [&connect[..], &[0xC0, 0, 0xC0, 0]].concat();
         let (front, back) = packets.split_at(5);
         let in_one: Vec<u8> = frame(true, BINARY, &packets);
-        let by_byte: Vec<u8> = packets.iter().flat_map(|byte| frame(true, BINARY, &[*byte])).collect();
-        let empty_ones = [&frame(true, BINARY, b"")[..], &in_one, &frame(true, BINARY, b"")].concat();
+        let by_byte: Vec<u8> = packets
+            .iter()
+            .flat_map(|byte| frame(true, BINARY, &[*byte]))
+            .collect();
+        let empty_ones = [
+            &frame(true, BINARY, b"")[..],
+            &in_one,
+            &frame(true, BINARY, b""),
+        ]
+        .concat();
         let fragmented = [
             frame(false, BINARY, front),
             frame(true, PING, b"between"),
@@ -100,7 +130,11 @@ fn packets_are_cut_and_joined_over_frames() {
             assert_eq!(greeted.stream.transport(), Transport::Ws);
             assert_eq!(greeted.connect[..], connect[..]);
             let missing = 4 - greeted.rest.len();
-            let rest = [&greeted.rest[..], &read_exactly(&mut greeted.stream, missing).await].concat();
+            let rest = [
+                &greeted.rest[..],
+                &read_exactly(&mut greeted.stream, missing).await,
+            ]
+            .concat();
             assert_eq!(rest, [0xC0, 0, 0xC0, 0]);
             for _ in 0..pings {
                 assert_eq!(read_frame(&mut peer).await, (PONG, b"between".to_vec()));
@@ -116,7 +150,9 @@ fn frames_right_behind_the_request_are_not_lost() {
         let mut rig = rig();
         let mut peer = rig.connect().await;
         let connect = connect_packet(ProtocolVersion::V3_1_1, "eager");
-        peer.write_all(&[HANDSHAKE.as_bytes(), &frame(true, BINARY, &connect)].concat()).await.unwrap();
+        peer.write_all(&[HANDSHAKE.as_bytes(), &frame(true, BINARY, &connect)].concat())
+            .await
+            .unwrap();
         assert_eq!(rig.greeted().await.connect[..], connect[..]);
     });
 }
@@ -160,7 +196,10 @@ fn small_writes_become_one_frame_at_the_flush() {
             greeted.stream.write_all(part).await.unwrap();
         }
         greeted.stream.flush().await.unwrap();
-        assert_eq!(read_frame(&mut peer).await, (BINARY, b"one two three".to_vec()));
+        assert_eq!(
+            read_frame(&mut peer).await,
+            (BINARY, b"one two three".to_vec())
+        );
         let slices: Vec<_> = (0..40).map(|_| std::io::IoSlice::new(&[7; 1000])).collect();
         let written = greeted.stream.write_vectored(&slices).await.unwrap();
         greeted.stream.flush().await.unwrap();
@@ -175,9 +214,18 @@ fn what_breaks_the_rules_is_closed_with_its_code() {
     run(async {
         let mut rig = rig();
         let unmasked = vec![0x82, 2, 0xC0, 0];
-        let reserved_bit = { let mut bytes = frame(true, BINARY, &[0xC0, 0]); bytes[0] |= 0x40; bytes };
+        let reserved_bit = {
+            let mut bytes = frame(true, BINARY, &[0xC0, 0]);
+            bytes[0] |= 0x40;
+            bytes
+        };
         let long_ping = frame(true, PING, &[0; 126]);
-        let too_large = [&[0x82, 0x80 | 127][..], &0x1000_0000u64.to_be_bytes(), &[0; 4]].concat();
+        let too_large = [
+            &[0x82, 0x80 | 127][..],
+            &0x1000_0000u64.to_be_bytes(),
+            &[0; 4],
+        ]
+        .concat();
         let lonely_continuation = frame(true, CONTINUATION, b"x");
         for (bytes, code) in [
             (frame(true, TEXT, b"hello"), 1003u16),
@@ -193,11 +241,15 @@ fn what_breaks_the_rules_is_closed_with_its_code() {
             let error = greeted.stream.read_u8().await.unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
             let (opcode, payload) = read_frame(&mut peer).await;
-            assert_eq!((opcode, &payload[..2]), (CLOSE, &code.to_be_bytes()[..]), "{bytes:x?}");
+            assert_eq!(
+                (opcode, &payload[..2]),
+                (CLOSE, &code.to_be_bytes()[..]),
+                "{bytes:x?}"
+            );
             // Its owner may say another reason and close: the first one stands, once.
             greeted.stream.set_close_reason(ReasonCode::MalformedPacket);
             greeted.stream.shutdown().await.unwrap();
-            assert_eq!(read_to_end(&mut peer).await, []);
+            assert_eq!(read_to_end(&mut peer).await, b"");
         }
     });
 }
@@ -209,12 +261,17 @@ fn a_close_frame_is_answered_and_is_the_end() {
         let mut rig = rig();
         let (mut peer, mut greeted) = open(&mut rig).await;
         peer.write_all(&frame(true, BINARY, b"last")).await.unwrap();
-        peer.write_all(&frame(true, CLOSE, &1001u16.to_be_bytes())).await.unwrap();
+        peer.write_all(&frame(true, CLOSE, &1001u16.to_be_bytes()))
+            .await
+            .unwrap();
         assert_eq!(read_to_end(&mut greeted.stream).await, b"last");
-        assert_eq!(read_frame(&mut peer).await, (CLOSE, 1001u16.to_be_bytes().to_vec()));
+        assert_eq!(
+            read_frame(&mut peer).await,
+            (CLOSE, 1001u16.to_be_bytes().to_vec())
+        );
         assert!(greeted.stream.write_all(b"late").await.is_err());
         greeted.stream.shutdown().await.unwrap();
-        assert_eq!(read_to_end(&mut peer).await, []);
+        assert_eq!(read_to_end(&mut peer).await, b"");
     });
 }
 
@@ -224,8 +281,10 @@ fn a_connection_that_just_breaks_is_the_end_as_well() {
         let mut rig = rig();
         let (peer, mut greeted) = open(&mut rig).await;
         drop(peer);
-        assert_eq!(read_to_end(&mut greeted.stream).await, []);
-        greeted.stream.set_close_reason(ReasonCode::KeepAliveTimeout);
+        assert_eq!(read_to_end(&mut greeted.stream).await, b"");
+        greeted
+            .stream
+            .set_close_reason(ReasonCode::KeepAliveTimeout);
         let _ = greeted.stream.shutdown().await;
     });
 }
@@ -237,14 +296,22 @@ fn pings_are_answered_and_sent() {
         let mut rig = rig();
         let (mut peer, mut greeted) = open(&mut rig).await;
         let payload: Vec<u8> = (0..125).collect();
-        peer.write_all(&[frame(true, PING, &payload), frame(true, BINARY, b"x")].concat()).await.unwrap();
+        peer.write_all(&[frame(true, PING, &payload), frame(true, BINARY, b"x")].concat())
+            .await
+            .unwrap();
         assert_eq!(greeted.stream.read_u8().await.unwrap(), b'x');
         assert_eq!(read_frame(&mut peer).await, (PONG, payload));
         greeted.stream.ping();
         greeted.stream.flush().await.unwrap();
         assert_eq!(read_frame(&mut peer).await, (PING, Vec::new()));
-        peer.write_all(&[frame(true, PONG, b""), frame(true, BINARY, b"y")].concat()).await.unwrap();
-        assert_eq!(greeted.stream.read_u8().await.unwrap(), b'y', "a pong is nothing to the reader");
+        peer.write_all(&[frame(true, PONG, b""), frame(true, BINARY, b"y")].concat())
+            .await
+            .unwrap();
+        assert_eq!(
+            greeted.stream.read_u8().await.unwrap(),
+            b'y',
+            "a pong is nothing to the reader"
+        );
     });
 }
 
@@ -275,7 +342,7 @@ fn the_close_frame_carries_the_reason() {
             assert_eq!(read_frame(&mut peer).await, (BINARY, b"bye".to_vec()));
             let (opcode, payload) = read_frame(&mut peer).await;
             assert_eq!((opcode, &payload[..2]), (CLOSE, &code.to_be_bytes()[..]));
-            assert_eq!(read_to_end(&mut peer).await, []);
+            assert_eq!(read_to_end(&mut peer).await, b"");
         }
     });
 }
@@ -286,7 +353,13 @@ fn a_refused_connect_gets_its_connack_and_a_code() {
         let rig = Rig::start(Protocol::Ws, |config| config.allow_anonymous = Some(false));
         let mut peer = rig.connect().await;
         upgrade(&mut peer).await;
-        peer.write_all(&frame(true, BINARY, &connect_packet(ProtocolVersion::V3_1_1, "a"))).await.unwrap();
+        peer.write_all(&frame(
+            true,
+            BINARY,
+            &connect_packet(ProtocolVersion::V3_1_1, "a"),
+        ))
+        .await
+        .unwrap();
         assert_eq!(read_frame(&mut peer).await, (BINARY, vec![0x20, 2, 0, 5]));
         let (opcode, payload) = read_frame(&mut peer).await;
         assert_eq!((opcode, &payload[..2]), (CLOSE, &4135u16.to_be_bytes()[..]));
@@ -296,12 +369,22 @@ fn a_refused_connect_gets_its_connack_and_a_code() {
 #[test]
 fn refused_upgrades_are_told_why_and_counted() {
     run(async {
-        let rig = Rig::start(Protocol::Ws, |config| config.allowed_origins = vec!["https://app.example".to_owned()]);
+        let rig = Rig::start(Protocol::Ws, |config| {
+            config.allowed_origins = vec!["https://app.example".to_owned()]
+        });
         for (from, to, status) in [
             ("GET /mqtt", "GET /other", "404"),
             ("Version: 13", "Version: 12", "426"),
-            ("Sec-WebSocket-Protocol: mqtt", "Sec-WebSocket-Protocol: foo", "400"),
-            ("Host: localhost", "Host: localhost\r\nOrigin: https://evil.example", "403"),
+            (
+                "Sec-WebSocket-Protocol: mqtt",
+                "Sec-WebSocket-Protocol: foo",
+                "400",
+            ),
+            (
+                "Host: localhost",
+                "Host: localhost\r\nOrigin: https://evil.example",
+                "403",
+            ),
             ("Upgrade: websocket\r\n", "", "426"),
         ] {
             let mut peer = rig.connect().await;
@@ -311,8 +394,14 @@ fn refused_upgrades_are_told_why_and_counted() {
         }
         rig.counted(|state| &state.counts.upgrade_refused, 5).await;
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, "a")).await.unwrap();
-        assert_eq!(read_to_end(&mut peer).await, [], "plain MQTT on a WebSocket port");
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "a"))
+            .await
+            .unwrap();
+        assert_eq!(
+            read_to_end(&mut peer).await,
+            b"",
+            "plain MQTT on a WebSocket port"
+        );
     });
 }
 
@@ -331,11 +420,14 @@ fn who_does_not_finish_the_handshake_is_closed_at_the_deadline() {
         half.write_all(&HANDSHAKE.as_bytes()[..60]).await.unwrap();
         let mut upgraded = rig.connect().await;
         upgrade(&mut upgraded).await;
-        assert_eq!(read_to_end(&mut silent).await, []);
-        assert_eq!(read_to_end(&mut half).await, []);
+        assert_eq!(read_to_end(&mut silent).await, b"");
+        assert_eq!(read_to_end(&mut half).await, b"");
         let _ = read_to_end(&mut upgraded).await;
         let took = begin.elapsed();
-        assert!(took >= DEADLINE && took < DEADLINE + Duration::from_secs(1), "{took:?}");
+        assert!(
+            took >= DEADLINE && took < DEADLINE + Duration::from_secs(1),
+            "{took:?}"
+        );
         rig.counted(|state| &state.counts.timed_out, 3).await;
     });
 }
@@ -353,9 +445,12 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
             let mut number = 0usize;
             while number < BYTES {
                 let chunk: Vec<u8> = (number..number + 70_001).map(|n| (n % 251) as u8).collect();
-                writing.write_all(&chunk[..(number % 70_001).max(1)]).await.unwrap();
+                writing
+                    .write_all(&chunk[..(number % 70_001).max(1)])
+                    .await
+                    .unwrap();
                 number += (number % 70_001).max(1);
-                if number % 3 == 0 {
+                if number.is_multiple_of(3) {
                     writing.flush().await.unwrap();
                 }
             }
@@ -369,10 +464,16 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
         };
         let pings = async {
             for number in 0..2000u32 {
-                peer_writes.write_all(&frame(true, PING, &number.to_be_bytes())).await.unwrap();
+                peer_writes
+                    .write_all(&frame(true, PING, &number.to_be_bytes()))
+                    .await
+                    .unwrap();
                 tokio::task::yield_now().await;
             }
-            peer_writes.write_all(&frame(true, BINARY, b".")).await.unwrap();
+            peer_writes
+                .write_all(&frame(true, BINARY, b"."))
+                .await
+                .unwrap();
         };
         let received = async {
             let (mut received, mut pongs) = (0usize, Vec::new());
@@ -380,7 +481,12 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
                 let (opcode, payload) = read_frame(&mut peer_reads).await;
                 match opcode {
                     BINARY => {
-                        assert!(payload.iter().enumerate().all(|(n, byte)| *byte == ((received + n) % 251) as u8));
+                        assert!(
+                            payload
+                                .iter()
+                                .enumerate()
+                                .all(|(n, byte)| *byte == ((received + n) % 251) as u8)
+                        );
                         received += payload.len();
                     }
                     PONG => pongs.push(u32::from_be_bytes(payload.try_into().unwrap())),
@@ -391,7 +497,10 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
             (received, pongs.len())
         };
         let (sent, (), (), (received, pongs)) = tokio::join!(sent, reading, pings, received);
-        assert!(received <= sent && pongs > 0, "{received} of {sent}, {pongs} pongs");
+        assert!(
+            received <= sent && pongs > 0,
+            "{received} of {sent}, {pongs} pongs"
+        );
     });
 }
 
@@ -403,13 +512,24 @@ fn memory_of_idle_connections() {
     const CONNECTIONS: usize = 2000;
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
+            * 1024
     }
     for protocol in [Protocol::Mqtt, Protocol::Ws] {
         run(async {
             let mut rig = Rig::start(protocol, |_| {});
-            let (mut peers, mut held) = (Vec::with_capacity(CONNECTIONS), Vec::with_capacity(CONNECTIONS));
+            let (mut peers, mut held) = (
+                Vec::with_capacity(CONNECTIONS),
+                Vec::with_capacity(CONNECTIONS),
+            );
             let mut before = 0;
             for number in 0..CONNECTIONS + 100 {
                 if number == 100 {
@@ -419,19 +539,30 @@ fn memory_of_idle_connections() {
                 let connect = connect_packet(ProtocolVersion::V5, "idle");
                 if protocol == Protocol::Ws {
                     upgrade(&mut peer).await;
-                    peer.write_all(&frame(true, BINARY, &connect)).await.unwrap();
+                    peer.write_all(&frame(true, BINARY, &connect))
+                        .await
+                        .unwrap();
                 } else {
                     peer.write_all(&connect).await.unwrap();
                 }
                 let mut greeted = rig.greeted().await;
-                peer.write_all(&if protocol == Protocol::Ws { frame(true, BINARY, &[1]) } else { vec![1] }).await.unwrap();
+                peer.write_all(&if protocol == Protocol::Ws {
+                    frame(true, BINARY, &[1])
+                } else {
+                    vec![1]
+                })
+                .await
+                .unwrap();
                 greeted.stream.read_u8().await.unwrap();
                 greeted.stream.write_all(&[1; 100]).await.unwrap();
                 greeted.stream.flush().await.unwrap();
                 peers.push(peer.into_std().unwrap());
                 held.push(greeted);
             }
-            println!("{protocol:?}: {} bytes per idle connection", (resident() - before) / CONNECTIONS);
+            println!(
+                "{protocol:?}: {} bytes per idle connection",
+                (resident() - before) / CONNECTIONS
+            );
         });
     }
 }
