@@ -99,11 +99,7 @@ fn mqtt_3_1_2_1_another_protocol_name_is_refused(on: &Stage) {
 
 /// Nothing, CONNACK 0x84 in the form of 5.0, or return code 1 in that of 3.1.1.
 fn is_unsupported_version(answer: &[u8]) -> bool {
-    match answer {
-        [] | [0x20, 2, 0, 1] => true,
-        [0x20, _, 0, 0x84, ..] => true,
-        _ => false,
-    }
+    matches!(answer, [] | [0x20, 2, 0, 1] | [0x20, _, 0, 0x84, ..])
 }
 
 fn mqtt_3_1_2_2_another_protocol_version_is_refused(on: &Stage) {

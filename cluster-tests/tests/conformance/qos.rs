@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{Ack, Packet, Publish, Version, first, id, reason};
+use holdfast_cluster_tests::wire::{Ack, Packet, Publish, Version, first, id};
 
 use crate::got_before_marker;
 
@@ -355,13 +355,4 @@ fn mqtt_4_4_0_2_a_refused_message_is_not_sent_again(on: &Stage) {
         let (client, _) = on.connect(&on.hello(Version::V5, "c"));
         client.disconnect();
     }
-    // The identifier is free again.
-    let (mut client, message) = received(on, 2);
-    client.send(
-        &Ack::new(first::PUBREC, message.packet_id)
-            .reason(0x97)
-            .bytes(),
-    );
-    client.send_ack(first::PUBREL, 9_999);
-    assert_eq!(client.wait_pubcomp(9_999), reason::PACKET_ID_NOT_FOUND);
 }

@@ -284,6 +284,7 @@ fn mqtt_3_8_4_8_delivery_is_at_the_lower_of_both_qos(on: &Stage) {
             assert_eq!(client.take().qos, qos.min(granted));
             client.subscribe(on.topic(&format!("{granted}/{qos}")), granted);
             assert_eq!(client.take().qos, qos.min(granted));
+            client.unsubscribe(on.topic(&format!("{granted}/{qos}")));
             publisher.publish_retained(on.topic(&format!("{granted}/{qos}")), "", 0);
         }
     }
