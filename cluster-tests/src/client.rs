@@ -160,6 +160,22 @@ impl Client {
         }
     }
 
+    /// All bytes up to the close, unparsed.
+    #[track_caller]
+    pub fn bytes_until_closed(&mut self) -> Vec<u8> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.closed {
+            match self.link.read(&mut self.buffer, deadline) {
+                Ok(count) => self.closed = count == 0,
+                Err(error) => panic!(
+                    "{}: not closed ({error}); came {:02X?}",
+                    self.client_id, self.buffer
+                ),
+            }
+        }
+        std::mem::take(&mut self.buffer)
+    }
+
     /// The server must close; in 5.0 a DISCONNECT with one of these reason codes must be its last packet, before 5.0 there is none.
     /// Returns the packets before that.
     #[track_caller]

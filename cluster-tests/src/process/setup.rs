@@ -92,6 +92,29 @@ impl Setup {
         self
     }
 
+    /// A password file with one user, made by the program itself. Anonymous clients are then refused.
+    ///
+    /// # Panics
+    /// When `holdfast passwd` fails.
+    pub fn with_password(self, user: &str, password: &str) -> Self {
+        if Broker::is_foreign() {
+            return self;
+        }
+        let path = self.path("passwords");
+        let output = std::process::Command::new(super::program::path())
+            .args(["passwd", "-b", "-c"])
+            .arg(&path)
+            .args([user, password])
+            .output()
+            .expect("the program can be started");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        self.section("[auth]\npassword_file = \"passwords\"")
+    }
+
     /// The path of a file beside the configuration.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

@@ -41,6 +41,30 @@ pub mod first {
     pub const AUTH: u8 = 0xF0;
 }
 
+/// Reason codes (section 2.4), as far as tests name them.
+pub mod reason {
+    pub const NO_MATCHING_SUBSCRIBERS: u8 = 0x10;
+    pub const NO_SUBSCRIPTION_EXISTED: u8 = 0x11;
+    pub const DISCONNECT_WITH_WILL: u8 = 0x04;
+    pub const MALFORMED: u8 = 0x81;
+    pub const PROTOCOL_ERROR: u8 = 0x82;
+    pub const UNSUPPORTED_VERSION: u8 = 0x84;
+    pub const CLIENT_ID_NOT_VALID: u8 = 0x85;
+    pub const BAD_USER_NAME_OR_PASSWORD: u8 = 0x86;
+    pub const NOT_AUTHORIZED: u8 = 0x87;
+    pub const SERVER_SHUTTING_DOWN: u8 = 0x8B;
+    pub const BAD_AUTHENTICATION_METHOD: u8 = 0x8C;
+    pub const KEEP_ALIVE_TIMEOUT: u8 = 0x8D;
+    pub const SESSION_TAKEN_OVER: u8 = 0x8E;
+    pub const TOPIC_FILTER_INVALID: u8 = 0x8F;
+    pub const TOPIC_NAME_INVALID: u8 = 0x90;
+    pub const PACKET_ID_NOT_FOUND: u8 = 0x92;
+    pub const RECEIVE_MAXIMUM_EXCEEDED: u8 = 0x93;
+    pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
+    pub const PACKET_TOO_LARGE: u8 = 0x95;
+    pub const RETAIN_NOT_SUPPORTED: u8 = 0x9A;
+}
+
 /// A whole PINGREQ.
 pub const PINGREQ: [u8; 2] = [first::PINGREQ, 0];
 

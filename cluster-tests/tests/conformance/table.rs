@@ -1,0 +1,1 @@
+//! `CONFORMANCE.md` and the tests say the same.
