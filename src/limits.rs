@@ -1,1 +1,70 @@
-//! (being written)
+//! Every bound of a node, with its reason. What an operator may set is in `config`; what stands here is fixed by the design.
+//!
+//! Read the assertions at the end first: they say how the bounds relate.
+
+/// The one buffer of a shard into which every socket is read. Large enough that a pipelining publisher is decoded
+/// in batches of a thousand, small enough to stay in the second-level cache.
+pub const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Reads of one connection in one turn of its shard, after which the others have their turn.
+pub const READS_PER_TURN: usize = 2;
+
+/// Encoded bytes in a connection's outbox from which on messages wait in the session's queue instead, where the
+/// queue's limits and policy hold for them.
+pub const OUTBOX_SOFT_BYTES: usize = 256 * 1024;
+
+/// Encoded bytes in a connection's outbox from which on nothing more is read from it: a client that sends and
+/// never reads its acknowledgements stops itself.
+pub const OUTBOX_STOP_READING_BYTES: usize = 512 * 1024;
+
+/// A payload up to this size is copied into the outbox; a larger one is shared by reference.
+pub const INLINE_PAYLOAD_BYTES: usize = 2 * 1024;
+
+/// Buffers in one vectored write.
+pub const WRITE_VECTORS: usize = 64;
+
+/// Empty outbox buffers a shard keeps for its next turn, and the largest that is worth keeping.
+pub const POOLED_BUFFERS: usize = 256;
+pub const POOLED_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Messages on their way to another shard that are handed over together.
+pub const MAIL_BATCH: usize = 256;
+
+/// Messages, and their bytes, waiting in the mailbox of a shard from which on the other shards stop reading their sockets
+/// until it has caught up.
+pub const MAILBOX_MESSAGES_HIGH: usize = 32 * 1024;
+pub const MAILBOX_BYTES_HIGH: usize = 64 * 1024 * 1024;
+
+/// Shards of a node: they fit in one word of the subscription index.
+pub const SHARDS_MAX: usize = 64;
+
+/// The grain of all timers of a shard, in milliseconds.
+pub const TIMER_TICK_MS: u64 = 100;
+
+/// How long a connection that is being closed may take to read its last packet.
+pub const CLOSE_LINGER_MS: u64 = 2_000;
+
+/// Lines of the same cause in the log within one second.
+pub const LOG_LINES_PER_CAUSE_AND_SECOND: u32 = 1;
+
+/// Causes the log remembers for that.
+pub const LOG_CAUSES: usize = 4_096;
+
+/// Times a shared message is offered to another member before it is dropped, so that members that leave all
+/// at once cannot make it go round for ever.
+pub const SHARE_ATTEMPTS_MAX: u8 = 8;
+
+/// Retained messages removed in one step when they expire, so that a shard's turn stays short.
+pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
+
+/// Topic filters waiting for their retained messages on one connection.
+pub const REPLAYS_MAX: usize = 10_000;
+
+/// The largest Will, encoded: it travels in the control state.
+pub const WILL_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(OUTBOX_SOFT_BYTES < OUTBOX_STOP_READING_BYTES);
+const _: () = assert!(INLINE_PAYLOAD_BYTES < OUTBOX_SOFT_BYTES);
+const _: () = assert!(MAIL_BATCH < MAILBOX_MESSAGES_HIGH);
+const _: () = assert!(SHARDS_MAX <= u64::BITS as usize);
+const _: () = assert!(TIMER_TICK_MS * 10 <= CLOSE_LINGER_MS);

@@ -10,9 +10,18 @@ use bytes::Bytes;
 
 use super::QoS;
 
+/// The place of a message in the stream of the shard that accepted it. Streams keep their order to every destination, so one
+/// number for each stream tells what a receiver has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId {
+    pub shard: u16,
+    pub sequence: u64,
+}
+
 /// An application message with everything that travels to its subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
+    pub id: MessageId,
     /// The topic name, valid as such; never an alias.
     pub topic: Arc<str>,
     pub payload: Bytes,

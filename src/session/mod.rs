@@ -1,1 +1,86 @@
-//! (being written)
+//! The session machine: what MQTT lets one client id remember, and the protocol of the connection that it has now, if any.
+//!
+//! Pure: packets and messages in, packets into a [`Wire`] and records into a [`Journal`] out. The shard of the client id owns each
+//! [`Session`] and calls it; nothing here knows a socket or a clock. Read in this order: [`session`](self) for the state,
+//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK. `tests.rs`
+//! walks each QoS flow with a reconnect at every step.
+//!
+//! Invariants: a packet identifier is in the inflight window at most once; the window never holds more than the client's
+//! Receive Maximum and `mqtt.max_inflight` allow when something is added; the queue never exceeds its limits; a message is in the queue
+//! or in the window, never in both.
+
+mod handshake;
+mod inbound;
+mod keep_alive;
+mod outbound;
+mod packet_ids;
+mod queue;
+mod record;
+#[allow(clippy::module_inception)]
+mod session;
+#[cfg(test)]
+mod tests;
+mod topic_aliases;
+pub mod will;
+mod window;
+
+use crate::metrics::ShardMetrics;
+use crate::mqtt::ReasonCode;
+
+pub use handshake::{Agreed, accept};
+pub use inbound::{Inbound, Topic};
+pub use keep_alive::KeepAlive;
+pub use outbound::{Delivery, Outgoing, Verdict, Wire};
+pub use queue::{Queue, QueueFull, Queued, SubscriptionIds};
+pub use record::{Journal, NoJournal, Position, Record};
+pub use session::{Connected, Session, Subscription};
+
+/// The limits of sessions, from the section `[mqtt]` of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Bytes of a whole control packet in either direction.
+    pub packet_size_max: u32,
+    /// PUBLISH packets of QoS 1 and 2 on their way to one client.
+    pub inflight_max: u16,
+    /// PUBLISH packets of QoS 1 and 2 that one client may have unacknowledged [MQTT-3.3.4-9].
+    pub receive_maximum: u16,
+    pub topic_alias_max: u16,
+    pub topic_levels_max: usize,
+    pub subscriptions_max: usize,
+    pub queued_messages_max: usize,
+    pub queued_bytes_max: usize,
+    pub queue_full: QueueFull,
+    /// Whether QoS 0 messages are kept for a session without a connection.
+    pub queue_qos0: bool,
+    /// Seconds; `u32::MAX` for ever.
+    pub session_expiry_max_secs: u32,
+    pub retain_available: bool,
+    /// Seconds; 0 for no limit.
+    pub keep_alive_max_secs: u16,
+    pub keep_alive_backoff: f64,
+    /// Bytes of an encoded Will.
+    pub will_bytes_max: usize,
+}
+
+/// What a call of the machine needs of the world around it.
+pub struct Turn<'a, J> {
+    /// Milliseconds of the node's monotone clock.
+    pub now: u64,
+    pub limits: &'a Limits,
+    pub metrics: &'a ShardMetrics,
+    pub journal: J,
+}
+
+/// What the client did that the specification forbids: the connection ends with this reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Violation {
+    pub reason: ReasonCode,
+    /// The rule, with the number of its statement, for the log and the Reason String.
+    pub what: &'static str,
+}
+
+impl Violation {
+    pub fn new(reason: ReasonCode, what: &'static str) -> Violation {
+        Violation { reason, what }
+    }
+}

@@ -1,0 +1,524 @@
+//! What is sent to the client: messages as they come, from the queue when there is room again, and once more after a
+//! reconnect.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::limits;
+use crate::metrics::DropReason;
+use crate::mqtt::{
+    AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs,
+};
+
+use super::queue::{QueueFull, Queued, SubscriptionIds};
+use super::record::{Journal, Position, Record};
+use super::session::Connected;
+use super::window::{Inflight, Stage};
+use super::{Session, Turn};
+
+/// The way out of a session: the outbox of its connection.
+pub trait Wire {
+    /// Whether one more message may be written; when not, it waits in the queue.
+    fn has_room(&self) -> bool;
+    /// Where packets are written to.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+    /// Appends bytes behind what was written, without copying them.
+    fn append_shared(&mut self, bytes: Bytes);
+}
+
+/// A message on its way to the sessions of one shard. It borrows the bytes of the packet that brought it, and makes a
+/// [`Message`] of its own only when the first queue or window has to keep it.
+pub struct Outgoing<'a> {
+    pub id: MessageId,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    /// The properties that are forwarded unchanged.
+    pub properties: &'a [u8],
+    pub qos: QoS,
+    pub retain: bool,
+    pub expires_at: Option<u64>,
+    pub publisher: &'a Arc<str>,
+    message: OnceCell<Arc<Message>>,
+}
+
+impl<'a> Outgoing<'a> {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        id: MessageId,
+        topic: &'a str,
+        payload: &'a [u8],
+        properties: &'a [u8],
+        (qos, retain): (QoS, bool),
+        expires_at: Option<u64>,
+        publisher: &'a Arc<str>,
+    ) -> Outgoing<'a> {
+        Outgoing {
+            id,
+            topic,
+            payload,
+            properties,
+            qos,
+            retain,
+            expires_at,
+            publisher,
+            message: OnceCell::new(),
+        }
+    }
+
+    pub fn from_message(message: &'a Arc<Message>) -> Outgoing<'a> {
+        Outgoing {
+            id: message.id,
+            topic: &message.topic,
+            payload: &message.payload,
+            properties: &message.properties,
+            qos: message.qos,
+            retain: message.retain,
+            expires_at: message.expires_at,
+            publisher: &message.publisher,
+            message: OnceCell::from(message.clone()),
+        }
+    }
+
+    /// The message with bytes of its own, made once.
+    pub fn message(&self) -> &Arc<Message> {
+        self.message.get_or_init(|| {
+            Arc::new(Message {
+                id: self.id,
+                topic: self.topic.into(),
+                payload: Bytes::copy_from_slice(self.payload),
+                properties: Bytes::copy_from_slice(self.properties),
+                qos: self.qos,
+                retain: self.retain,
+                expires_at: self.expires_at,
+                publisher: self.publisher.clone(),
+            })
+        })
+    }
+}
+
+/// What the matching subscriptions of one session say about a delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivery<'a> {
+    /// The highest QoS that was granted.
+    pub qos: QoS,
+    /// The RETAIN flag to send.
+    pub retain: bool,
+    pub subscription_ids: &'a [u32],
+    pub share: Option<&'a Arc<str>>,
+}
+
+/// What the shard has to know of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Taken,
+    /// The queue is full and the policy is to disconnect: close with 0x97.
+    Overflow,
+}
+
+impl Session {
+    /// Delivers a message: writes it to `wire` if it may go at once, else queues it, else drops it, counted.
+    pub fn deliver<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        wire: Option<&mut W>,
+    ) -> Verdict {
+        let qos = outgoing.qos.min(delivery.qos);
+        let Some(wire) = wire else {
+            return self.deliver_later(turn, outgoing, delivery, qos);
+        };
+        if !wire.has_room() || !self.may_send(qos) {
+            return self.enqueue(turn, outgoing, delivery, qos);
+        }
+        if outgoing.expires_at.is_some_and(|at| at <= turn.now) {
+            self.drop_message(turn, DropReason::Expired);
+            return Verdict::Taken;
+        }
+        self.send_now(turn, outgoing, delivery, qos, wire);
+        Verdict::Taken
+    }
+
+    /// Whether a message of this QoS may go out before anything that waits. QoS 0 waits only behind QoS 0; the others wait behind
+    /// everything, and for a place in the window [MQTT-3.3.4-9], [MQTT-4.9.0-2].
+    fn may_send(&self, qos: QoS) -> bool {
+        let Some(connected) = &self.connected else {
+            return false;
+        };
+        if qos == QoS::AtMostOnce {
+            !self.queue.holds_qos0()
+        } else {
+            self.queue.is_empty() && self.window.len() < usize::from(connected.window_max)
+        }
+    }
+
+    /// Whether nothing waits and a message of any QoS could go out at once, so that retained messages may follow.
+    pub fn is_caught_up(&self) -> bool {
+        self.queue.is_empty() && self.may_send(QoS::AtLeastOnce)
+    }
+
+    fn send_now<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+        wire: &mut W,
+    ) {
+        let packet_id = (qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let packet = Packet {
+            dup: false,
+            qos,
+            retain: delivery.retain,
+            packet_id,
+            subscription_ids: delivery.subscription_ids,
+        };
+        if !write(connected, turn.now, packet, outgoing, wire) {
+            self.drop_message(turn, DropReason::TooLarge);
+            return;
+        }
+        turn.metrics.publish_sent[qos as usize].add(1);
+        let Some(packet_id) = packet_id else { return };
+        let position = self.take_position();
+        let keep = self.persists() || delivery.share.is_some();
+        let queued = keep.then(|| queued(position, outgoing, delivery, qos));
+        if self.persists()
+            && let Some(queued) = &queued
+        {
+            record_queued(&self.client_id, turn, queued);
+            turn.journal.record(
+                &self.client_id,
+                Record::Sent {
+                    position,
+                    packet_id,
+                },
+            );
+        }
+        self.window.push(Inflight {
+            packet_id,
+            stage: first_stage(qos),
+            position,
+            queued,
+        });
+    }
+
+    /// No connection: QoS 1 and 2 are kept for the next one [MQTT-4.5.0-1].
+    fn deliver_later<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+    ) -> Verdict {
+        if qos == QoS::AtMostOnce && !turn.limits.queue_qos0 {
+            self.drop_message(turn, DropReason::Disconnected);
+            return Verdict::Taken;
+        }
+        self.enqueue(turn, outgoing, delivery, qos)
+    }
+
+    fn enqueue<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+    ) -> Verdict {
+        let size = outgoing.message().size();
+        let reason = if qos == QoS::AtMostOnce {
+            DropReason::Qos0Slow
+        } else {
+            DropReason::QueueFull
+        };
+        while !self.queue.has_room(
+            size,
+            turn.limits.queued_messages_max,
+            turn.limits.queued_bytes_max,
+        ) {
+            match turn.limits.queue_full {
+                QueueFull::DropOldest if !self.queue.is_empty() => self.drop_oldest(turn),
+                QueueFull::Disconnect if self.connected.is_some() && qos != QoS::AtMostOnce => {
+                    self.drop_message(turn, reason);
+                    return Verdict::Overflow;
+                }
+                _ => {
+                    self.drop_message(turn, reason);
+                    return Verdict::Taken;
+                }
+            }
+        }
+        let queued = queued(self.take_position(), outgoing, delivery, qos);
+        if self.persists() {
+            record_queued(&self.client_id, turn, &queued);
+        }
+        self.queue.push(queued);
+        Verdict::Taken
+    }
+
+    fn drop_oldest<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {
+        let Some(oldest) = self.queue.pop() else {
+            return;
+        };
+        self.record_done(turn, oldest.position);
+        self.drop_message(
+            turn,
+            if oldest.qos == QoS::AtMostOnce {
+                DropReason::Qos0Slow
+            } else {
+                DropReason::QueueFull
+            },
+        );
+    }
+
+    fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
+        turn.metrics.dropped(reason, 1);
+        self.count_dropped();
+    }
+
+    fn take_position(&mut self) -> Position {
+        let position = self.next_position;
+        self.next_position += 1;
+        position
+    }
+
+    /// Sends what waits, as far as the outbox and the window allow. Call it after acknowledgements and when the outbox has
+    /// emptied. Returns whether anything was written.
+    pub fn pump<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) -> bool {
+        let mut wrote = false;
+        while wire.has_room() {
+            let Some(queued) = self.next_to_send() else {
+                break;
+            };
+            wrote |= self.send_queued(turn, queued, wire);
+        }
+        wrote
+    }
+
+    fn next_to_send(&mut self) -> Option<Queued> {
+        let window_max = usize::from(self.connected.as_ref()?.window_max);
+        let front = self.queue.front()?;
+        if front.qos == QoS::AtMostOnce || self.window.len() < window_max {
+            self.queue.pop()
+        } else {
+            self.queue.pop_qos0()
+        }
+    }
+
+    fn send_queued<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        queued: Queued,
+        wire: &mut W,
+    ) -> bool {
+        if queued.message.is_expired(turn.now) {
+            self.record_done(turn, queued.position);
+            self.drop_message(turn, DropReason::Expired);
+            return false;
+        }
+        let packet_id = (queued.qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
+        let Some(connected) = &mut self.connected else {
+            return false;
+        };
+        let packet = Packet {
+            dup: false,
+            qos: queued.qos,
+            retain: queued.retain,
+            packet_id,
+            subscription_ids: queued.subscription_ids.as_slice(),
+        };
+        if !write(
+            connected,
+            turn.now,
+            packet,
+            &Outgoing::from_message(&queued.message),
+            wire,
+        ) {
+            self.record_done(turn, queued.position);
+            self.drop_message(turn, DropReason::TooLarge);
+            return false;
+        }
+        turn.metrics.publish_sent[queued.qos as usize].add(1);
+        self.into_window(turn, queued, packet_id);
+        true
+    }
+
+    fn into_window<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        queued: Queued,
+        packet_id: Option<PacketId>,
+    ) {
+        let position = queued.position;
+        let Some(packet_id) = packet_id else {
+            self.record_done(turn, position);
+            return;
+        };
+        if self.persists() {
+            turn.journal.record(
+                &self.client_id,
+                Record::Sent {
+                    position,
+                    packet_id,
+                },
+            );
+        }
+        let stage = first_stage(queued.qos);
+        let keep = self.persists() || queued.share.is_some();
+        self.window.push(Inflight {
+            packet_id,
+            stage,
+            position,
+            queued: keep.then_some(queued),
+        });
+    }
+
+    /// After a reconnect: everything in the window once more, in the old order and with the old packet identifiers, PUBLISH with
+    /// DUP 1 [MQTT-3.3.1-1], [MQTT-4.4.0-1]. What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25]. What has expired
+    /// was sent before it did, so it is still delivered to the end (3.3.2.3.3).
+    pub fn resend<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) {
+        let mut too_large: Vec<(PacketId, Position)> = Vec::new();
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let version = connected.version;
+        for inflight in self.window.iter() {
+            let packet_id = inflight.packet_id;
+            let Some(queued) = &inflight.queued else {
+                if inflight.stage == Stage::PubComp {
+                    crate::mqtt::Ack {
+                        packet_id,
+                        reason: ReasonCode::Success,
+                        properties: Default::default(),
+                    }
+                    .encode(AckKind::PubRel, version, wire.buffer());
+                }
+                continue;
+            };
+            let packet = Packet {
+                dup: true,
+                qos: queued.qos,
+                retain: queued.retain,
+                packet_id: Some(packet_id),
+                subscription_ids: queued.subscription_ids.as_slice(),
+            };
+            if !write(
+                connected,
+                turn.now,
+                packet,
+                &Outgoing::from_message(&queued.message),
+                wire,
+            ) {
+                too_large.push((packet_id, inflight.position));
+            }
+        }
+        for (packet_id, position) in too_large {
+            self.window.remove(packet_id);
+            self.record_done(turn, position);
+            self.drop_message(turn, DropReason::TooLarge);
+        }
+    }
+}
+
+fn first_stage(qos: QoS) -> Stage {
+    if qos == QoS::ExactlyOnce {
+        Stage::PubRec
+    } else {
+        Stage::PubAck
+    }
+}
+
+fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
+    Queued {
+        position,
+        message: outgoing.message().clone(),
+        qos,
+        retain: delivery.retain,
+        subscription_ids: SubscriptionIds::from_slice(delivery.subscription_ids),
+        share: delivery.share.cloned(),
+    }
+}
+
+fn record_queued<J: Journal>(client_id: &Arc<str>, turn: &mut Turn<'_, J>, queued: &Queued) {
+    let Queued {
+        position,
+        message,
+        qos,
+        retain,
+        subscription_ids,
+        share,
+    } = queued.clone();
+    turn.journal.record(
+        client_id,
+        Record::Queued {
+            position,
+            message,
+            qos,
+            retain,
+            subscription_ids,
+            share,
+        },
+    );
+}
+
+/// Bytes of the property Topic Alias.
+const ALIAS_BYTES: i64 = 3;
+
+/// What differs from one delivery of a message to the next.
+struct Packet<'a> {
+    dup: bool,
+    qos: QoS,
+    retain: bool,
+    packet_id: Option<PacketId>,
+    subscription_ids: &'a [u32],
+}
+
+/// Writes a PUBLISH. False, and nothing written, when it is larger than the client accepts [MQTT-3.1.2-24].
+fn write<W: Wire>(
+    connected: &mut Connected,
+    now: u64,
+    packet: Packet<'_>,
+    outgoing: &Outgoing<'_>,
+    wire: &mut W,
+) -> bool {
+    let mut head = PublishHead {
+        dup: packet.dup,
+        qos: packet.qos,
+        retain: packet.retain,
+        topic: outgoing.topic,
+        packet_id: packet.packet_id,
+        message_expiry_secs: remaining_secs(outgoing.expires_at, now),
+        topic_alias: None,
+        subscription_ids: packet.subscription_ids,
+        properties: outgoing.properties,
+        payload_len: outgoing.payload.len(),
+    };
+    let mut may_alias = true;
+    if connected.packet_size_max != u32::MAX {
+        let spare =
+            i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
+        if spare < 0 {
+            return false;
+        }
+        // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
+        may_alias = spare >= ALIAS_BYTES + 1;
+    }
+    if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic)
+    {
+        head.topic_alias = Some(alias);
+        if known {
+            head.topic = "";
+        }
+    }
+    head.encode(connected.version, wire.buffer());
+    if outgoing.payload.len() <= limits::INLINE_PAYLOAD_BYTES {
+        wire.buffer().extend_from_slice(outgoing.payload);
+    } else {
+        wire.append_shared(outgoing.message().payload.clone());
+    }
+    true
+}
