@@ -57,9 +57,6 @@ pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 
-/// Topic filters waiting for their retained messages on one connection.
-pub const REPLAYS_MAX: usize = 10_000;
-
 /// The largest Will, encoded: it travels in the control state.
 pub const WILL_BYTES_MAX: usize = 16 * 1024;
 

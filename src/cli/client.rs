@@ -19,8 +19,9 @@ pub use options::{ConnectionArgs, Target, UsageError, parse_qos};
 use transport::Transport;
 
 use crate::mqtt::{
-    Ack, AckKind, Connect, Disconnect, Malformed, Packet, PacketId, Peer, PropertiesBuf, Property, ProtocolVersion, Publish,
-    QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions, Will, decode, next_frame,
+    Ack, AckKind, Connect, Disconnect, Malformed, Packet, PacketId, Peer, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions,
+    Will, decode, next_frame,
 };
 
 /// How long the way to a CONNACK may take.
@@ -44,7 +45,11 @@ pub enum ClientError {
     #[error("no answer to a ping")]
     NoPingResponse,
     #[error("connection refused: {}{}", reason.name(), text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default())]
-    Refused { reason: ReasonCode, code: u8, text: Option<String> },
+    Refused {
+        reason: ReasonCode,
+        code: u8,
+        text: Option<String>,
+    },
     #[error("the broker closed the connection{}", .0.map(|reason| format!(": {}", reason.name())).unwrap_or_default())]
     Closed(Option<ReasonCode>),
     #[error("the broker sent a malformed packet: {0}")]
@@ -65,17 +70,29 @@ impl ClientError {
 
     /// Whether connecting again may help.
     pub fn is_lost_connection(&self) -> bool {
-        matches!(self, Self::Network(_) | Self::NoAnswer | Self::NoPingResponse | Self::Closed(_))
+        matches!(
+            self,
+            Self::Network(_) | Self::NoAnswer | Self::NoPingResponse | Self::Closed(_)
+        )
     }
 }
 
 /// What a command has to know of what arrived.
 #[derive(Debug)]
 pub enum Event {
-    Message { topic: String, payload: Vec<u8>, retain: bool },
+    Message {
+        topic: String,
+        payload: Vec<u8>,
+        retain: bool,
+    },
     /// A message of ours has come to its end: PUBACK or PUBCOMP, or a PUBREC that refuses.
-    Published { packet_id: PacketId, reason: ReasonCode },
-    Subscribed { codes: Vec<u8> },
+    Published {
+        packet_id: PacketId,
+        reason: ReasonCode,
+    },
+    Subscribed {
+        codes: Vec<u8>,
+    },
 }
 
 /// A connection behind its CONNACK.
@@ -104,7 +121,9 @@ impl Client {
     /// # Errors
     /// All of [`ClientError`].
     pub async fn connect(args: &ConnectionArgs, target: &Target) -> Result<Self, ClientError> {
-        tokio::time::timeout(CONNECT_TIMEOUT, Self::try_connect(args, target)).await.map_err(|_| ClientError::NoAnswer)?
+        tokio::time::timeout(CONNECT_TIMEOUT, Self::try_connect(args, target))
+            .await
+            .map_err(|_| ClientError::NoAnswer)?
     }
 
     async fn try_connect(args: &ConnectionArgs, target: &Target) -> Result<Self, ClientError> {
@@ -161,14 +180,24 @@ impl Client {
 
     /// Whether the CONNACK was there and says yes.
     fn take_connack(&mut self) -> Result<bool, ClientError> {
-        let Some(frame) = next_frame(&self.received, PACKET_BYTES_MAX)? else { return Ok(false) };
+        let Some(frame) = next_frame(&self.received, PACKET_BYTES_MAX)? else {
+            return Ok(false);
+        };
         let Packet::ConnAck(connack) = decode(&frame, self.version, Peer::Server)? else {
             return Err(ClientError::OutOfTurn("a packet before its CONNACK"));
         };
         if connack.reason != ReasonCode::Success {
-            let code = if self.version.is_v5() { connack.reason as u8 } else { connack.reason.connect_return_code() };
+            let code = if self.version.is_v5() {
+                connack.reason as u8
+            } else {
+                connack.reason.connect_return_code()
+            };
             let text = connack.properties.reason_string().map(str::to_owned);
-            return Err(ClientError::Refused { reason: connack.reason, code, text });
+            return Err(ClientError::Refused {
+                reason: connack.reason,
+                code,
+                text,
+            });
         }
         self.session_present = connack.session_present;
         self.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
@@ -182,10 +211,24 @@ impl Client {
     }
 
     /// Puts a PUBLISH behind what is to be sent; its packet id when it has one.
-    pub fn publish(&mut self, topic: &str, payload: &[u8], qos: QoS, retain: bool) -> Option<PacketId> {
+    pub fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        qos: QoS,
+        retain: bool,
+    ) -> Option<PacketId> {
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.next_packet_id());
         let properties = Default::default();
-        let publish = Publish { dup: false, qos, retain, topic, packet_id, properties, payload };
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain,
+            topic,
+            packet_id,
+            properties,
+            payload,
+        };
         publish.encode(self.version, &mut self.unsent);
         self.say("sending PUBLISH");
         packet_id
@@ -198,7 +241,11 @@ impl Client {
         for filter in filters {
             list.push(filter, options);
         }
-        let subscribe = Subscribe { packet_id, properties: Default::default(), filters: list.as_filters() };
+        let subscribe = Subscribe {
+            packet_id,
+            properties: Default::default(),
+            filters: list.as_filters(),
+        };
         subscribe.encode(self.version, &mut self.unsent);
         self.say("sending SUBSCRIBE");
     }
@@ -240,7 +287,10 @@ impl Client {
     /// # Errors
     /// Those of the network.
     pub async fn disconnect(mut self) -> Result<(), ClientError> {
-        let disconnect = Disconnect { reason: ReasonCode::Success, properties: Default::default() };
+        let disconnect = Disconnect {
+            reason: ReasonCode::Success,
+            properties: Default::default(),
+        };
         disconnect.encode(self.version, &mut self.unsent);
         self.say("sending DISCONNECT");
         self.flush().await?;
@@ -251,7 +301,9 @@ impl Client {
     /// Takes the next packet out of what was received, and puts the answer that it needs behind what is to be sent. `None` when there is none,
     /// or when it concerns nobody else.
     fn take_packet(&mut self) -> Result<Option<Event>, ClientError> {
-        let Some(frame) = next_frame(&self.received, PACKET_BYTES_MAX)? else { return Ok(None) };
+        let Some(frame) = next_frame(&self.received, PACKET_BYTES_MAX)? else {
+            return Ok(None);
+        };
         let len = frame.total_len;
         let packet = decode(&frame, self.version, Peer::Server)?;
         if self.debug {
@@ -287,19 +339,30 @@ impl Client {
                 None
             }
             Packet::PubAck(ack) | Packet::PubComp(ack) | Packet::PubRec(ack) => {
-                Some(Event::Published { packet_id: ack.packet_id, reason: ack.reason })
+                Some(Event::Published {
+                    packet_id: ack.packet_id,
+                    reason: ack.reason,
+                })
             }
-            Packet::SubAck(suback) => Some(Event::Subscribed { codes: suback.codes.to_vec() }),
+            Packet::SubAck(suback) => Some(Event::Subscribed {
+                codes: suback.codes.to_vec(),
+            }),
             Packet::PingResp => {
                 self.ping_sent = None;
                 None
             }
             Packet::UnsubAck(_) => None,
-            Packet::Disconnect(disconnect) => return Err(ClientError::Closed(Some(disconnect.reason))),
+            Packet::Disconnect(disconnect) => {
+                return Err(ClientError::Closed(Some(disconnect.reason)));
+            }
             other => return Err(ClientError::OutOfTurn(other.packet_type().name())),
         };
         if let Some((kind, packet_id)) = answer {
-            let ack = Ack { packet_id, reason: ReasonCode::Success, properties: Default::default() };
+            let ack = Ack {
+                packet_id,
+                reason: ReasonCode::Success,
+                properties: Default::default(),
+            };
             ack.encode(kind, self.version, &mut self.unsent);
         }
         self.received.drain(..len);
@@ -314,14 +377,14 @@ impl Client {
         });
         let receiving = self.transport.receive(&mut self.received);
         let received = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, receiving).await,
-            None => Ok(receiving.await),
+            Some(deadline) => tokio::time::timeout_at(deadline, receiving).await.ok(),
+            None => Some(receiving.await),
         };
         match received {
-            Ok(0) => Err(ClientError::Closed(None)),
-            Ok(count) => count.map(drop).map_err(ClientError::from),
-            Err(_) if self.ping_sent.is_some() => Err(ClientError::NoPingResponse),
-            Err(_) => {
+            Some(Ok(0)) => Err(ClientError::Closed(None)),
+            Some(received) => received.map(drop).map_err(ClientError::from),
+            None if self.ping_sent.is_some() => Err(ClientError::NoPingResponse),
+            None => {
                 Packet::PingReq.encode(self.version, &mut self.unsent);
                 self.say("sending PINGREQ");
                 self.ping_sent = Some(Instant::now());
@@ -348,7 +411,10 @@ fn keep_alive(secs: u16) -> Option<Duration> {
 
 /// Runs a command of the client on a runtime of its own and says what went wrong.
 pub fn run(command: impl Future<Output = Result<u8, ClientError>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("Error: {error}");

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use super::{DONE, FAILED, USAGE};
 use crate::access::Access;
 use crate::config::{Config, Listener};
+use crate::listener::tls::TlsReload;
 
 /// `holdfast config`.
 #[derive(Debug, Args)]
@@ -80,22 +81,9 @@ fn wrong_files(config: &Config) -> Vec<String> {
     if let Err(error) = Access::new(config.auth.password_file.as_deref()) {
         wrong.push(error.to_string());
     }
-    let tls = config
-        .listeners
-        .iter()
-        .filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
-    for (listener, tls) in tls {
-        for path in [Some(&tls.cert), Some(&tls.key), tls.ca.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            if let Err(error) = std::fs::read(path) {
-                wrong.push(format!(
-                    "{}: {error} (TLS of listener \"{}\")",
-                    path.display(),
-                    listener.name
-                ));
-            }
+    for listener in &config.listeners {
+        if let Some(Err(error)) = listener.tls.as_ref().map(TlsReload::new) {
+            wrong.push(format!("TLS of listener \"{}\": {error}", listener.name));
         }
     }
     wrong

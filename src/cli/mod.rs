@@ -5,9 +5,12 @@
 //!
 //! Test to read first: `tests::no_argument_is_serve`.
 
+pub mod client;
 pub mod config;
 pub mod passwd;
+pub mod pub_;
 pub mod serve;
+pub mod sub;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,6 +41,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// Add, change and remove users of a password file
     Passwd(passwd::PasswdArgs),
+    /// Publish messages
+    Pub(pub_::PubArgs),
+    /// Subscribe to topics and print their messages
+    Sub(sub::SubArgs),
 }
 
 /// `holdfast serve`.
@@ -73,6 +80,8 @@ fn run(command: Command) -> ExitCode {
         Command::Serve(args) => serve::run(args.config),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
+        Command::Pub(args) => pub_::run(&args),
+        Command::Sub(args) => sub::run(&args),
     }
 }
 

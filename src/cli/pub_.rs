@@ -62,8 +62,10 @@ pub fn run(args: &PubArgs) -> ExitCode {
 async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
     let target = args.connection.target()?;
     let topic = args.topic.as_ref().or(target.topic.as_ref());
-    let topic = topic.ok_or_else(|| UsageError("which topic? (-t, or behind the host of -L)".to_owned()))?;
-    crate::topic::name::validate(topic).map_err(|error| UsageError(format!("-t {topic}: {error}")))?;
+    let topic = topic
+        .ok_or_else(|| UsageError("which topic? (-t, or behind the host of -L)".to_owned()))?;
+    crate::topic::name::validate(topic)
+        .map_err(|error| UsageError(format!("-t {topic}: {error}")))?;
     let mut source = Source::open(&args.payload).await?;
     let mut client = Client::connect(&args.connection, &target).await?;
     let window = WINDOW.min(client.receive_maximum.into());
@@ -107,7 +109,9 @@ impl Source {
         let payload = if let Some(text) = &args.message {
             text.clone().into_bytes()
         } else if let Some(path) = &args.file {
-            tokio::fs::read(path).await.map_err(|error| std::io::Error::other(format!("{}: {error}", path.display())))?
+            tokio::fs::read(path)
+                .await
+                .map_err(|error| std::io::Error::other(format!("{}: {error}", path.display())))?
         } else if args.stdin_file {
             let mut all = Vec::new();
             tokio::io::stdin().read_to_end(&mut all).await?;

@@ -104,6 +104,11 @@ impl<'t> Reading<'t> {
         self.places.contains_key(key)
     }
 
+    /// A path relative to the file, as somebody has to write it who is where this program is.
+    pub(super) fn beside(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
+    }
+
     /// Notes an error at the value of `key`; if the file does not give it, at its section; else at the start of the file.
     pub(super) fn error_at(&mut self, key: &str, message: impl Into<String>) {
         let mut name = key;

@@ -69,9 +69,11 @@ fn someone_can_log_in(
             "can be reached from other machines, so it lets nobody in without a password",
         )
     };
+    let passwords = reading.beside("passwords");
+    let passwords = passwords.display();
     let message = format!(
         "listener \"{}\" on {} {why}, and there is no password file.\n\
-         \x20 To have users with passwords, run  holdfast passwd -c passwords USER  and add\n\
+         \x20 To have users with passwords, run  holdfast passwd -c {passwords} USER  and add\n\
          \x20     [auth]\n\
          \x20     password_file = \"passwords\"\n\
          \x20 Or, to let in anybody who can reach it{certificate}, put under this [[listener]]\n\

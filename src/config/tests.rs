@@ -587,7 +587,7 @@ fn a_listener_that_is_open_to_others_must_be_meant_so() {
         for line in [
             "\n      [auth]\n      password_file = \"passwords\"\n",
             "\n      allow_anonymous = true",
-            "holdfast passwd -c passwords USER",
+            "holdfast passwd -c dir/passwords USER",
         ] {
             assert!(error.contains(line), "{error}");
         }

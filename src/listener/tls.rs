@@ -58,7 +58,7 @@ pub enum TlsError {
     Pair {
         cert: PathBuf,
         key: PathBuf,
-        cause: rustls::Error,
+        cause: Box<rustls::Error>,
     },
     #[error("{0}")]
     Setup(#[from] rustls::Error),
@@ -232,7 +232,7 @@ fn read(
     let pair = |cause| TlsError::Pair {
         cert: files.cert.clone(),
         key: files.key.clone(),
-        cause,
+        cause: Box::new(cause),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     match ticketer {

@@ -62,7 +62,7 @@ pub struct Frame<'a> {
 
 /// Cuts the first packet off `buf`. `Ok(None)`: more bytes are needed. A packet is refused as soon as the bytes that are there
 /// allow: for a reserved type, flags that its type does not have (2.1.3), a Remaining Length that is not in its shortest form or
-/// has more than four bytes (2.1.4), and for being larger than `packet_size_max` bytes in all [MQTT-3.1.2-24].
+/// has more than four bytes (2.1.4), and for being larger than `packet_size_max` bytes in all [MQTT-3.1.2-24], [MQTT-3.2.2-15].
 #[inline]
 pub fn next_frame(buf: &[u8], packet_size_max: u32) -> Result<Option<Frame<'_>>, Malformed> {
     let Some(&first_byte) = buf.first() else {
@@ -76,7 +76,7 @@ pub fn next_frame(buf: &[u8], packet_size_max: u32) -> Result<Option<Frame<'_>>,
     if total_len as u64 > u64::from(packet_size_max) {
         return Err(Malformed {
             reason: ReasonCode::PacketTooLarge,
-            what: "Remaining Length: larger than the Maximum Packet Size [MQTT-3.1.2-24]",
+            what: "Remaining Length: larger than the Maximum Packet Size [MQTT-3.1.2-24], [MQTT-3.2.2-15]",
         });
     }
     let Some(body) = buf.get(header_len..total_len) else {

@@ -84,19 +84,19 @@ impl SubscriptionOptions {
 /// The topic filters of a SUBSCRIBE with their options, as they stand in the packet: at least one, each at least one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubscribeFilters<'a> {
+    /// In every version, bytes that are legal are legal in MQTT 5.0 too and mean the same.
     bytes: &'a [u8],
-    version: ProtocolVersion,
 }
 
 impl<'a> SubscribeFilters<'a> {
     /// The topic filters in the order of the packet. Their wildcard syntax is not checked.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, SubscriptionOptions)> + Clone + use<'a> {
-        let (mut reader, version) = (Reader::new(self.bytes), self.version);
+        let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || {
             if reader.is_empty() {
                 None
             } else {
-                read_filter(&mut reader, version).ok()
+                read_filter(&mut reader, ProtocolVersion::V5).ok()
             }
         })
     }
@@ -114,10 +114,7 @@ impl SubscribeFiltersBuf {
     }
 
     pub fn as_filters(&self) -> SubscribeFilters<'_> {
-        SubscribeFilters {
-            bytes: &self.0,
-            version: ProtocolVersion::V5,
-        }
+        SubscribeFilters { bytes: &self.0 }
     }
 }
 
@@ -157,7 +154,6 @@ impl<'a> Subscribe<'a> {
         };
         let filters = SubscribeFilters {
             bytes: reader.rest(),
-            version,
         };
         if reader.is_empty() {
             return Err(Malformed::protocol(

@@ -48,12 +48,15 @@ impl Map {
                 _ => Change::Nothing,
             };
         }
-        let earlier = self.remove(&message.topic);
+        let topic = &message.topic;
         self.bytes += message.size();
-        if let Some(at) = message.expires_at {
-            self.expiries.insert((at, Arc::clone(&message.topic)));
+        let earlier = self.topics.insert(Arc::clone(topic), Arc::clone(&message));
+        if let Some(earlier) = &earlier {
+            self.forget(earlier);
         }
-        self.topics.insert(Arc::clone(&message.topic), message);
+        if let Some(at) = message.expires_at {
+            self.expiries.insert((at, Arc::clone(topic)));
+        }
         match earlier {
             Some(earlier) if !earlier.is_expired(now) => Change::Replaced,
             _ => Change::Stored,
@@ -122,11 +125,16 @@ impl Map {
 
     fn remove(&mut self, topic: &str) -> Option<Arc<Message>> {
         let message = self.topics.remove(topic)?;
+        self.forget(&message);
+        Some(message)
+    }
+
+    /// Takes a message that is no longer in `topics` out of the rest.
+    fn forget(&mut self, message: &Message) {
         self.bytes -= message.size();
         if let Some(at) = message.expires_at {
             self.expiries.remove(&(at, Arc::clone(&message.topic)));
         }
-        Some(message)
     }
 }
 

@@ -157,7 +157,7 @@ impl Session {
             .get_mut(packet_id)
             .map(|inflight| inflight.stage)
         {
-            Some(Stage::PubAck) => self.complete(turn, packet_id),
+            Some(Stage::QoS1Sent) => self.complete(turn, packet_id),
             Some(_) => {
                 return Err(Violation::new(
                     ReasonCode::ProtocolError,
@@ -189,7 +189,7 @@ impl Session {
             }
             return Ok(());
         };
-        if inflight.stage == Stage::PubAck {
+        if inflight.stage == Stage::QoS1Sent {
             return Err(Violation::new(
                 ReasonCode::ProtocolError,
                 "PUBREC for a PUBLISH of QoS 1 (4.3.2)",
@@ -199,8 +199,8 @@ impl Session {
             self.complete(turn, packet_id);
             return Ok(());
         }
-        if inflight.stage == Stage::PubRec {
-            inflight.stage = Stage::PubComp;
+        if inflight.stage == Stage::QoS2Sent {
+            inflight.stage = Stage::Released;
             inflight.queued = None;
             if self.persists() {
                 turn.journal
@@ -222,7 +222,7 @@ impl Session {
             .get_mut(packet_id)
             .map(|inflight| inflight.stage)
         {
-            Some(Stage::PubComp) => self.complete(turn, packet_id),
+            Some(Stage::Released) => self.complete(turn, packet_id),
             Some(_) => {
                 return Err(Violation::new(
                     ReasonCode::ProtocolError,

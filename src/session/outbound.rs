@@ -343,11 +343,11 @@ impl Session {
             return false;
         }
         turn.metrics.publish_sent[queued.qos as usize].add(1);
-        self.into_window(turn, queued, packet_id);
+        self.enter_window(turn, queued, packet_id);
         true
     }
 
-    fn into_window<J: Journal>(
+    fn enter_window<J: Journal>(
         &mut self,
         turn: &mut Turn<'_, J>,
         queued: Queued,
@@ -389,7 +389,7 @@ impl Session {
         for inflight in self.window.iter() {
             let packet_id = inflight.packet_id;
             let Some(queued) = &inflight.queued else {
-                if inflight.stage == Stage::PubComp {
+                if inflight.stage == Stage::Released {
                     crate::mqtt::Ack {
                         packet_id,
                         reason: ReasonCode::Success,
@@ -426,9 +426,9 @@ impl Session {
 
 fn first_stage(qos: QoS) -> Stage {
     if qos == QoS::ExactlyOnce {
-        Stage::PubRec
+        Stage::QoS2Sent
     } else {
-        Stage::PubAck
+        Stage::QoS1Sent
     }
 }
 
@@ -505,7 +505,7 @@ fn write<W: Wire>(
             return false;
         }
         // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
-        may_alias = spare >= ALIAS_BYTES + 1;
+        may_alias = spare > ALIAS_BYTES;
     }
     if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic)
     {

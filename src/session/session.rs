@@ -205,7 +205,7 @@ impl Session {
         let mut given: Vec<Queued> = Vec::new();
         if !unsent_only {
             let sent = self.window.take(|inflight| {
-                inflight.stage == Stage::PubAck && inflight.queued.as_ref().is_some_and(of_share)
+                inflight.stage == Stage::QoS1Sent && inflight.queued.as_ref().is_some_and(of_share)
             });
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
@@ -267,7 +267,7 @@ impl Session {
             } => self.restore_sent(position, packet_id),
             Record::Received { packet_id } => {
                 if let Some(inflight) = self.window.get_mut(packet_id) {
-                    inflight.stage = Stage::PubComp;
+                    inflight.stage = Stage::Released;
                     inflight.queued = None;
                 }
             }
@@ -294,9 +294,9 @@ impl Session {
             return;
         };
         let stage = if queued.qos == QoS::ExactlyOnce {
-            Stage::PubRec
+            Stage::QoS2Sent
         } else {
-            Stage::PubAck
+            Stage::QoS1Sent
         };
         self.window.push(Inflight {
             packet_id,

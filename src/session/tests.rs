@@ -134,9 +134,7 @@ impl Bench {
     fn connect(&mut self, expiry: u32, properties: &[Property<'_>]) {
         let mut buf = PropertiesBuf::default();
         buf.push(Property::SessionExpiryInterval(expiry));
-        properties
-            .iter()
-            .for_each(|property| buf.push(property.clone()));
+        properties.iter().for_each(|property| buf.push(*property));
         let connect = Connect {
             version: ProtocolVersion::V5,
             clean_start: false,

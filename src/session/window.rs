@@ -12,11 +12,11 @@ use super::queue::Queued;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// QoS 1: PUBACK is awaited.
-    PubAck,
+    QoS1Sent,
     /// QoS 2: PUBREC is awaited.
-    PubRec,
+    QoS2Sent,
     /// QoS 2: PUBREL was sent, PUBCOMP is awaited.
-    PubComp,
+    Released,
 }
 
 /// One packet in the window. `queued` is there when it may have to be sent again or given back: it is left out for a session
@@ -129,7 +129,7 @@ mod tests {
     fn inflight(id: u16) -> Inflight {
         Inflight {
             packet_id: PacketId::new(id).unwrap(),
-            stage: Stage::PubAck,
+            stage: Stage::QoS1Sent,
             position: u64::from(id),
             queued: None,
         }

@@ -11,7 +11,7 @@
 //!
 //! Invariants: the socket is non-blocking from accept to close; a detached socket is known to no reactor.
 //!
-//! The test to read first: `a_socket_moves_between_two_runtimes_in_mid_stream`.
+//! The test to read first: `listener::tests::moves::tcp`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,6 +1,7 @@
 //! CONNECT on the shard of its client id: the lease, the takeover of an older connection, CONNACK; and how a session is left
 //! and ends.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
@@ -101,7 +102,7 @@ impl Shard {
             ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),
             ping_every_ms,
             linger_until: None,
-            replays: None,
+            replays: VecDeque::new(),
             peer: greeted.peer,
             client_id: greeted.client_id,
             listener: greeted.listener,

@@ -1,6 +1,7 @@
 //! The life of a connection on its shard: its task, reading, writing, timers, and its end.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -61,7 +62,7 @@ pub(super) struct Connection {
     pub ping_every_ms: u64,
     /// When a connection that is closing is dropped at the latest.
     pub linger_until: Option<u64>,
-    pub replays: Option<Box<std::collections::VecDeque<Replay>>>,
+    pub replays: VecDeque<Replay>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
     /// Counts the connection at its listener.
@@ -401,7 +402,7 @@ impl Shard {
         };
         connection.state = State::Closing;
         connection.partial = Vec::new();
-        connection.replays = None;
+        connection.replays = VecDeque::new();
         if let Close::ByServer { reason, what } = close {
             connection.stream.set_close_reason(reason);
             if connection.version.is_v5() {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use holdfast_raft::{Command, Outcome};
 
-use crate::limits;
 use crate::mqtt::{
     Message, MessageId, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck,
     Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe,
@@ -374,24 +373,19 @@ impl Shard {
             codes: &codes,
         }
         .encode(connection.version, connection.outbox.buffer());
-        let queue = connection.replays.get_or_insert_default();
-        queue.extend(replays);
-        if queue.is_empty() {
-            connection.replays = None;
-        }
+        connection.replays.extend(replays);
         self.pump(key);
         self.mark_dirty(key);
     }
 
     /// Asks the other shards for marks, once for all replays of a SUBSCRIBE.
-    fn begin_replays(&mut self, key: ConnectionKey, replays: &mut Vec<Replay>) {
-        let waiting = self.connections[key as usize]
+    fn begin_replays(&mut self, key: ConnectionKey, replays: &mut [Replay]) {
+        // One for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
+        self.connections[key as usize]
             .replays
-            .as_ref()
-            .map_or(0, |waiting| waiting.len());
-        replays.truncate(limits::REPLAYS_MAX.saturating_sub(waiting));
+            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
         let shards = self.shared.mailboxes.len();
-        if replays.is_empty() || shards == 1 || self.shared.retained.read().len() == 0 {
+        if replays.is_empty() || shards == 1 || self.shared.retained.read().is_empty() {
             return;
         }
         self.marks.asked += 1;
@@ -453,16 +447,14 @@ impl Shard {
             connection.outbox.prepare(&mut self.pool);
             wrote = slot.session.pump(&mut turn, &mut connection.outbox);
         }
-        if self.connections[key as usize].replays.is_some() {
+        if !self.connections[key as usize].replays.is_empty() {
             wrote |= self.pump_replays(key, session);
         }
         wrote
     }
 
     fn pump_replays(&mut self, key: ConnectionKey, session: SessionKey) -> bool {
-        let Some(mut replays) = self.connections[key as usize].replays.take() else {
-            return false;
-        };
+        let mut replays = std::mem::take(&mut self.connections[key as usize].replays);
         let before = self.connections[key as usize].outbox.len();
         while let Some(replay) = replays.front_mut() {
             if !self.is_marked(replay.ask) || !self.may_replay(key, session) {
@@ -473,7 +465,9 @@ impl Shard {
             }
         }
         let wrote = self.connections[key as usize].outbox.len() > before;
-        self.connections[key as usize].replays = (!replays.is_empty()).then_some(replays);
+        if !replays.is_empty() {
+            self.connections[key as usize].replays = replays;
+        }
         wrote
     }
 
@@ -502,10 +496,7 @@ impl Shard {
         if own || self.marks.is_under_way(message.id, self.id) {
             return true;
         }
-        let ids: &[u32] = replay
-            .subscription_id
-            .as_ref()
-            .map_or(&[], std::slice::from_ref);
+        let ids = replay.subscription_id.as_slice();
         // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].
         let delivery = Delivery {
             qos: replay.options.qos,
@@ -541,14 +532,12 @@ impl Shard {
         self.propose_removed(removed);
         drop(order);
         let connection = &mut self.connections[key as usize];
-        if let Some(replays) = &mut connection.replays {
-            replays.retain(|replay| {
-                !unsubscribe
-                    .filters
-                    .iter()
-                    .any(|text| *text == *replay.filter)
-            });
-        }
+        connection.replays.retain(|replay| {
+            !unsubscribe
+                .filters
+                .iter()
+                .any(|text| *text == *replay.filter)
+        });
         connection.outbox.prepare(&mut self.pool);
         UnsubAck {
             packet_id: unsubscribe.packet_id,

@@ -11,7 +11,7 @@
 //!
 //! Keys come from the network, so both tables hash with a random seed. Read first: `tests.rs`, where this is held against [`matches`](super::matches).
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -22,15 +22,19 @@ use super::filter::has_wildcard;
 use super::name::is_dollar;
 
 use exact::Exact;
+use text::Text;
 
 mod exact;
 #[cfg(test)]
 mod tests;
+mod text;
 
 /// Index of a node in the arena.
 type NodeId = u32;
 
 const ROOT: NodeId = 0;
+/// Longest level that is stored in its node: with it and two eight-byte values a node fills a cache line.
+const SHORT_LEVEL_MAX: usize = 22;
 /// "No such child": an index that the arena never gives out.
 const NONE: NodeId = u32::MAX;
 
@@ -52,7 +56,7 @@ struct Node<T> {
     plus: NodeId,
     /// Children that have an entry in `edges`.
     named: u32,
-    level: Box<str>,
+    level: Text<SHORT_LEVEL_MAX>,
     /// The value of the filter that ends here.
     here: Option<T>,
     /// The value of the filter that goes on with `#` from here.
@@ -65,10 +69,14 @@ impl<T> Node<T> {
             parent,
             plus: NONE,
             named: 0,
-            level: level.into(),
+            level: Text::new(level),
             here: None,
             below: None,
         }
+    }
+
+    fn edge_hash(&self, hasher: &RandomState) -> u64 {
+        edge_hash(hasher, self.parent, self.level.as_bytes())
     }
 
     fn is_empty(&self) -> bool {
@@ -189,29 +197,24 @@ impl<T> FilterTree<T> {
     /// Follows `name` from the root into the named child and the `+` child of every node it reaches.
     fn walk<'t>(&'t self, name: &str, each: &mut impl FnMut(&'t T)) {
         // What is left to visit: a node, and the part of the name below it. `None`: the name ends at this node.
-        let mut open: SmallVec<[(NodeId, Option<&str>); 32]> = SmallVec::new();
-        let root = self.node(ROOT);
-        let (level, rest) = split_level(name);
-        open.extend(self.child(ROOT, level).map(|child| (child, rest)));
-        if !is_dollar(name) {
-            root.below.iter().for_each(&mut *each);
-            if root.plus != NONE {
-                open.push((root.plus, rest));
-            }
-        }
-        while let Some((id, below)) = open.pop() {
+        let mut open: SmallVec<[(NodeId, Option<&str>); 16]> = SmallVec::new();
+        let mut next = Some((ROOT, Some(name)));
+        while let Some((id, below)) = next.take().or_else(|| open.pop()) {
             let node = self.node(id);
-            node.below.iter().for_each(&mut *each);
+            let wildcards_count = id != ROOT || !is_dollar(name);
+            if wildcards_count && let Some(value) = &node.below {
+                each(value);
+            }
             let Some(below) = below else {
                 node.here.iter().for_each(&mut *each);
                 continue;
             };
             let (level, rest) = split_level(below);
-            if node.plus != NONE {
+            if wildcards_count && node.plus != NONE {
                 open.push((node.plus, rest));
             }
             if node.named != 0 {
-                open.extend(self.child(id, level).map(|child| (child, rest)));
+                next = self.child(id, level).map(|child| (child, rest));
             }
         }
     }
@@ -230,10 +233,10 @@ impl<T> FilterTree<T> {
     }
 
     fn child(&self, parent: NodeId, level: &str) -> Option<NodeId> {
-        let hash = edge_hash(&self.hasher, parent, level);
+        let hash = edge_hash(&self.hasher, parent, level.as_bytes());
         let is_it = |&id: &NodeId| {
             let node = self.node(id);
-            node.parent == parent && *node.level == *level
+            node.parent == parent && node.level.as_bytes() == level.as_bytes()
         };
         self.edges.find(hash, is_it).copied()
     }
@@ -271,10 +274,9 @@ impl<T> FilterTree<T> {
         }
         above.named += 1;
         let (nodes, hasher) = (&self.nodes, &self.hasher);
-        let rehash =
-            |&id: &NodeId| edge_hash(hasher, nodes[id as usize].parent, &nodes[id as usize].level);
-        self.edges
-            .insert_unique(edge_hash(hasher, parent, level), id, rehash);
+        let rehash = |&id: &NodeId| nodes[id as usize].edge_hash(hasher);
+        let hash = nodes[id as usize].edge_hash(hasher);
+        self.edges.insert_unique(hash, id, rehash);
         id
     }
 
@@ -287,7 +289,7 @@ impl<T> FilterTree<T> {
                 above.plus = NONE;
             } else {
                 above.named -= 1;
-                let hash = edge_hash(&self.hasher, node.parent, &node.level);
+                let hash = node.edge_hash(&self.hasher);
                 if let Ok(edge) = self.edges.find_entry(hash, |&id| id == at) {
                     edge.remove();
                 }
@@ -300,7 +302,7 @@ impl<T> FilterTree<T> {
     fn path(&self, mut id: NodeId) -> Vec<&str> {
         let mut levels = Vec::new();
         while id != ROOT {
-            levels.push(&*self.node(id).level);
+            levels.push(self.node(id).level.as_str());
             id = self.node(id).parent;
         }
         levels.reverse();
@@ -308,14 +310,18 @@ impl<T> FilterTree<T> {
     }
 }
 
-fn edge_hash(hasher: &RandomState, parent: NodeId, level: &str) -> u64 {
-    hasher.hash_one((parent, level))
+#[inline]
+fn edge_hash(hasher: &RandomState, parent: NodeId, level: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write_u32(parent);
+    hasher.write(level);
+    hasher.finish()
 }
 
 /// The first level, and what follows its `/`.
 #[inline]
 fn split_level(name: &str) -> (&str, Option<&str>) {
-    match name.as_bytes().iter().position(|&byte| byte == b'/') {
+    match memchr::memchr(b'/', name.as_bytes()) {
         Some(at) => (&name[..at], Some(&name[at + 1..])),
         None => (name, None),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::nodes::Holder;
+use super::nodes::NodeSlot;
 use super::wills::{DueWills, session_end, will_due};
 use crate::command::{ClientId, Effect, LeaseWill, SessionEpoch, WillFate};
 
@@ -15,7 +15,7 @@ pub(super) struct Turn<'a> {
 
 /// How a connection takes a lease.
 pub(super) struct Acquisition {
-    pub(super) by: Holder,
+    pub(super) by: NodeSlot,
     pub(super) clean: bool,
     pub(super) expiry_secs: u32,
     pub(super) will: Option<LeaseWill>,
@@ -23,7 +23,7 @@ pub(super) struct Acquisition {
 
 /// How a connection leaves one.
 pub(super) struct Departure {
-    pub(super) by: Holder,
+    pub(super) by: NodeSlot,
     pub(super) will: WillFate,
     pub(super) expiry_secs: u32,
 }
@@ -44,15 +44,16 @@ pub(super) struct Lease {
     pub(super) epoch: SessionEpoch,
     /// The connection that began the session: what a resumed session keeps and a new one does not.
     pub(super) began: SessionEpoch,
-    pub(super) holder: Holder,
+    /// The node whose live incarnation has the session: when a node starts anew, what it held before expires.
+    pub(super) holder: NodeSlot,
     pub(super) expiry_secs: u32,
     pub(super) phase: Phase,
     /// The Will of connection `epoch`, while it is connected or its delay runs. Most clients have none.
     pub(super) will: Option<Box<LeaseWill>>,
 }
 
-/// A node has a million of them: 64 bytes, and the client id, a pointer of 16, beside them in the table.
-const _: () = assert!(size_of::<Lease>() <= 64);
+/// There are millions of them: 48 bytes, and the client id, a pointer of 16, beside them in the table.
+const _: () = assert!(size_of::<Lease>() <= 48);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {

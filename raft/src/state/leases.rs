@@ -121,7 +121,7 @@ impl Leases {
         let held = self
             .table
             .iter_mut()
-            .filter(|(_, lease)| lease.holder.node == node && lease.phase != Phase::Ended);
+            .filter(|(_, lease)| lease.holder == node && lease.phase != Phase::Ended);
         for (client, lease) in held {
             if let Some(at) = lease.next_event() {
                 self.timers.remove(&(at, Arc::clone(client)));
@@ -236,8 +236,7 @@ impl Leases {
                 client,
                 &lease.epoch,
                 &lease.began,
-                &holder.node.number(),
-                &holder.incarnation,
+                &holder.number(),
                 &expiry_secs,
                 &phase,
                 &since,

@@ -126,23 +126,21 @@ impl ControlState {
                 self.leases.will_done(client, epoch, turn.wills)
             }
             (Command::Routes { add, remove }, Some(by)) => Outcome::Routed {
-                index: self.routes.change(by.node, self.index, add, &remove),
+                index: self.routes.change(by, self.index, add, &remove),
             },
             (Command::ShareRoutes { add, remove }, Some(by)) => Outcome::Routed {
-                index: self.share_routes.change(by.node, self.index, add, &remove),
+                index: self.share_routes.change(by, self.index, add, &remove),
             },
         };
         Applied { outcome, effects }
     }
 
     fn register(&mut self, node: NodeId, name: String) -> Outcome {
-        let holder = self.nodes.register(node, name);
-        self.leases.node_restarted(holder.node, self.now);
-        self.routes.remove_node(holder.node);
-        self.share_routes.remove_node(holder.node);
-        Outcome::Registered {
-            incarnation: holder.incarnation,
-        }
+        let (slot, incarnation) = self.nodes.register(node, name);
+        self.leases.node_restarted(slot, self.now);
+        self.routes.remove_node(slot);
+        self.share_routes.remove_node(slot);
+        Outcome::Registered { incarnation }
     }
 
     /// Control time at which a `Tick` has something to do; not in the future if it has something to do now.

@@ -7,13 +7,6 @@ use crate::command::{Incarnation, NodeId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeSlot(u32);
 
-/// One incarnation of one node, as a lease names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) node: NodeSlot,
-    pub(super) incarnation: Incarnation,
-}
-
 /// All nodes ever registered, in that order; they are few.
 #[derive(Debug, Default)]
 pub(super) struct Nodes(Vec<Node>);
@@ -28,7 +21,7 @@ struct Node {
 
 impl Nodes {
     /// Begins the next incarnation of `id`, under its newest name.
-    pub(super) fn register(&mut self, id: NodeId, name: String) -> Holder {
+    pub(super) fn register(&mut self, id: NodeId, name: String) -> (NodeSlot, Incarnation) {
         let place = self
             .0
             .iter()
@@ -44,22 +37,16 @@ impl Nodes {
         let node = &mut self.0[place];
         node.name = name;
         node.incarnation += 1;
-        Holder {
-            node: NodeSlot(place as u32),
-            incarnation: node.incarnation,
-        }
+        (NodeSlot(place as u32), node.incarnation)
     }
 
-    /// `from` as a holder, if it is the live incarnation of its node.
-    pub(super) fn live(&self, from: (NodeId, Incarnation)) -> Option<Holder> {
+    /// The node that `from` is the live incarnation of.
+    pub(super) fn live(&self, from: (NodeId, Incarnation)) -> Option<NodeSlot> {
         let place = self
             .0
             .iter()
             .position(|node| (node.id, node.incarnation) == from)?;
-        Some(Holder {
-            node: NodeSlot(place as u32),
-            incarnation: from.1,
-        })
+        Some(NodeSlot(place as u32))
     }
 
     pub(super) fn id(&self, slot: NodeSlot) -> NodeId {

@@ -61,15 +61,54 @@ fn a_file_that_cannot_be_read_is_code_2() {
     );
 }
 
+/// A certificate and its key, in files of a folder.
+fn write_pair(dir: &Path, name: &str) {
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(dir.join(format!("{name}.crt")), pair.cert.pem()).unwrap();
+    std::fs::write(
+        dir.join(format!("{name}.key")),
+        pair.signing_key.serialize_pem(),
+    )
+    .unwrap();
+}
+
 #[test]
 fn files_that_it_names_are_checked_too() {
-    let (code, out, err) = checked_text(
-        "[auth]\npassword_file = 'pw'\n[[listener]]\nname = 'tls'\nbind = '127.0.0.1:8883'\ntls = { cert = 'c', key = 'k' }\n",
-    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    let with_key = |key: &str| {
+        let text = format!(
+            "[auth]\npassword_file = 'pw'\n[[listener]]\nname = 'tls'\nbind = '127.0.0.1:8883'\n\
+             tls = {{ cert = 'one.crt', key = '{key}.key' }}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        checked(Some(&path))
+    };
+    let (code, out, err) = with_key("one");
     assert_eq!((code, out.as_str()), (FAILED, ""));
-    assert_eq!(err.lines().count(), 3, "{err}");
+    assert_eq!(err.lines().count(), 2, "{err}");
     assert!(
-        err.contains("/pw: ") && err.contains("(TLS of listener \"tls\")"),
+        err.contains("/pw: ") && err.contains("TLS of listener \"tls\": "),
         "{err}"
+    );
+
+    std::fs::write(dir.path().join("pw"), "").unwrap();
+    write_pair(dir.path(), "one");
+    write_pair(dir.path(), "two");
+    let (code, out, _) = with_key("one");
+    assert_eq!(code, DONE);
+    assert!(
+        out.contains("  tls  mqtts://127.0.0.1:8883  password\n"),
+        "{out}"
+    );
+
+    let (code, _, err) = with_key("two");
+    assert_eq!(code, FAILED, "the key of another certificate");
+    assert!(err.contains("two.key"), "{err}");
+    std::fs::write(dir.path().join("pw"), "ada:plain\n").unwrap();
+    assert!(
+        with_key("one")
+            .2
+            .contains("pw:1: the password is not hashed")
     );
 }

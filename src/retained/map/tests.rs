@@ -6,11 +6,11 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::mqtt::QoS;
+use crate::mqtt::{MessageId, QoS};
 
 fn message(topic: &str, payload: &str, expires_at: Option<u64>) -> Arc<Message> {
     Arc::new(Message {
-        id: Default::default(),
+        id: MessageId::default(),
         topic: topic.into(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         properties: Bytes::new(),

@@ -9,42 +9,16 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::text::Text;
+
 /// Longest filter that is stored in place: most are shorter, and key and an eight-byte value fill 48 bytes.
 const SHORT_MAX: usize = 38;
 
 /// A map from filters without wildcards to `T`.
 #[derive(Debug)]
 pub(super) struct Exact<T> {
-    table: HashTable<(Text, T)>,
+    table: HashTable<(Text<SHORT_MAX>, T)>,
     hasher: RandomState,
-}
-
-/// An immutable text, as bytes.
-#[derive(Debug)]
-enum Text {
-    Short { len: u8, bytes: [u8; SHORT_MAX] },
-    Long(Box<[u8]>),
-}
-
-impl Text {
-    fn new(text: &str) -> Self {
-        let mut bytes = [0; SHORT_MAX];
-        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
-            (Some(front), Ok(len)) => {
-                front.copy_from_slice(text.as_bytes());
-                Self::Short { len, bytes }
-            }
-            _ => Self::Long(text.as_bytes().into()),
-        }
-    }
-
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Self::Long(bytes) => bytes,
-        }
-    }
 }
 
 impl<T> Exact<T> {
@@ -81,7 +55,7 @@ impl<T> Exact<T> {
     pub(super) fn get_or_insert_with(&mut self, filter: &str, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hash(filter);
         let hasher = &self.hasher;
-        let same = |(text, _): &(Text, T)| text.as_bytes() == filter.as_bytes();
+        let same = |(text, _): &(Text<SHORT_MAX>, T)| text.as_bytes() == filter.as_bytes();
         let entry = self
             .table
             .entry(hash, same, |(text, _)| hash_of(hasher, text.as_bytes()));
@@ -103,10 +77,9 @@ impl<T> Exact<T> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.table.iter().map(|(text, value)| {
-            let text = std::str::from_utf8(text.as_bytes()).expect("stored from a str");
-            (text, value)
-        })
+        self.table
+            .iter()
+            .map(|(text, value)| (text.as_str(), value))
     }
 
     fn hash(&self, filter: &str) -> u64 {

@@ -119,6 +119,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    // Enough to meet every mistake that was tried, and short in a debug build.
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn agrees_with_the_definition_whatever_comes_and_goes(steps in prop::collection::vec(step(), 1..80)) {
         let mut tree = FilterTree::new();

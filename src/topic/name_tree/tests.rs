@@ -115,6 +115,9 @@ fn by_levels(name: &str) -> Vec<&str> {
 }
 
 proptest! {
+    // Enough to meet every mistake that was tried, and short in a debug build.
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn finds_what_the_definition_finds_in_order(names in prop::collection::vec(name(), 0..60), filters in prop::collection::vec(filter(), 1..8)) {
         let tree = tree_of(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -127,6 +130,24 @@ proptest! {
             sorted.iter().for_each(|name| assert_eq!(tree.get(name), Some(&())));
             let expected: Vec<String> = sorted.iter().filter(|name| matches(filter, name)).cloned().collect();
             prop_assert_eq!(matching(&tree, filter), expected, "{}", filter);
+        }
+    }
+
+    #[test]
+    fn holds_what_was_put_in_and_not_taken_out(steps in prop::collection::vec((name(), any::<bool>()), 1..60)) {
+        let (mut tree, mut map) = (NameTree::new(), BTreeMap::new());
+        for (value, (name, insert)) in (0..).zip(steps) {
+            if insert {
+                prop_assert_eq!(tree.insert(name.as_str().into(), value), map.insert(name, value));
+            } else {
+                prop_assert_eq!(tree.remove(&name), map.remove(&name));
+            }
+            prop_assert_eq!((tree.len(), tree.by_name.len(), tree.order.len()), (map.len(), map.len(), map.len()));
+        }
+        let held: BTreeMap<String, i32> = tree.iter().map(|(name, &value)| (name.to_string(), value)).collect();
+        prop_assert_eq!(held, map);
+        for (name, value) in tree.iter() {
+            prop_assert_eq!(tree.get(name), Some(value));
         }
     }
 
