@@ -189,7 +189,7 @@ fn mqtt_3_1_2_15_a_will_with_retain_is_retained(on: &Stage) {
         (message.text().as_str(), message.retain, message.qos),
         ("gone", true, 1)
     );
-    watcher.publish_retained(on.topic("will"), "", 0);
+    watcher.publish_retained(on.topic("will"), "", 1);
 }
 
 fn mqtt_3_1_3_9_a_reconnect_within_the_delay_cancels_the_will(on: &Stage) {

@@ -163,7 +163,7 @@ fn mqtt_3_3_1_9_retain_handling_0_sends_at_each_subscribe(on: &Stage) {
     }
     client.expect_quiet();
     for name in ["a", "b"] {
-        client.publish_retained(on.topic(name), "", 0);
+        client.publish_retained(on.topic(name), "", 1);
     }
 }
 
@@ -181,7 +181,7 @@ fn mqtt_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(on: &Stage)
         retained_by(on, &mut client, &topic, 1 | SEND_IF_NEW).len(),
         1
     );
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_11_retain_handling_2_sends_nothing(on: &Stage) {
@@ -192,7 +192,7 @@ fn mqtt_3_3_1_11_retain_handling_2_sends_nothing(on: &Stage) {
     assert!(retained_by(on, &mut client, &topic, 1 | DO_NOT_SEND).is_empty());
     publisher.publish(&topic, "live", 1);
     assert_eq!(client.take().text(), "live");
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_12_without_retain_as_published_the_flag_is_0(on: &Stage) {
@@ -203,7 +203,7 @@ fn mqtt_3_3_1_12_without_retain_as_published_the_flag_is_0(on: &Stage) {
         client.publish_retained(&topic, "x", qos);
         assert!(!client.take().retain);
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_13_with_retain_as_published_the_flag_is_kept(on: &Stage) {
@@ -216,7 +216,7 @@ fn mqtt_3_3_1_13_with_retain_as_published_the_flag_is_kept(on: &Stage) {
         client.publish(&topic, "x", qos);
         assert!(!client.take().retain);
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_2_1_the_topic_name_comes_first_and_is_utf8(on: &Stage) {
@@ -359,7 +359,7 @@ fn mqtt_3_3_4_3_subscription_identifiers_are_sent(on: &Stage) {
             message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER),
             [identifier]
         );
-        client.publish_retained(&topic, "", 0);
+        client.publish_retained(&topic, "", 1);
     }
 }
 

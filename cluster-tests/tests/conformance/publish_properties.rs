@@ -34,8 +34,7 @@ over_tcp_and_websocket! {
 #[track_caller]
 fn everybody_gets(on: &Stage, properties: &Properties, check: impl Fn(&Properties)) {
     let topic = on.topic("t");
-    let hello = on.hello(Version::V5, "offline").durable(300);
-    let (mut offline, _) = on.connect(&hello);
+    let (mut offline, _) = on.connect(&on.hello(Version::V5, "offline").session_expiry(300));
     offline.subscribe(&topic, 1);
     offline.disconnect();
     let (mut low, mut high) = (on.v5("low"), on.v5("high"));
@@ -48,7 +47,8 @@ fn everybody_gets(on: &Stage, properties: &Properties, check: impl Fn(&Propertie
             .retained()
             .properties(properties.clone()),
     );
-    let (mut offline, _) = on.connect(&hello);
+    // The session ends with this connection.
+    let (mut offline, _) = on.connect(&on.hello(Version::V5, "offline").durable(0));
     let mut later = on.v5("later");
     later.subscribe(&topic, 1);
     for client in [&mut low, &mut high, &mut offline, &mut later] {
@@ -56,7 +56,7 @@ fn everybody_gets(on: &Stage, properties: &Properties, check: impl Fn(&Propertie
         assert_eq!(message.text(), "payload");
         check(&message.properties);
     }
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_2_4_the_payload_format_indicator_is_kept(on: &Stage) {
@@ -150,7 +150,7 @@ fn mqtt_3_3_2_6_the_message_expiry_interval_counts_down(on: &Stage) {
             "{left} of 100 s left after 1.2 s"
         );
     }
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_2_7_topic_aliases_end_with_the_connection(on: &Stage) {

@@ -238,7 +238,7 @@ fn mqtt_3_8_4_4_nothing_is_lost_by_a_replacement(on: &Stage) {
         matches!(got.as_slice(), [message] if message.text() == "end" && message.retain),
         "{got:?}"
     );
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_8_4_5_many_filters_are_handled_in_sequence(on: &Stage) {
@@ -292,7 +292,7 @@ fn mqtt_3_8_4_8_delivery_is_at_the_lower_of_both_qos(on: &Stage) {
             client.subscribe(on.topic(&format!("{granted}/{qos}")), granted);
             assert_eq!(client.take().qos, qos.min(granted));
             client.unsubscribe(on.topic(&format!("{granted}/{qos}")));
-            publisher.publish_retained(on.topic(&format!("{granted}/{qos}")), "", 0);
+            publisher.publish_retained(on.topic(&format!("{granted}/{qos}")), "", 1);
         }
     }
 }

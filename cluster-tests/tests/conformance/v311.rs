@@ -94,7 +94,7 @@ fn mqtt311_3_3_1_8_retained_messages_have_the_flag_at_subscribe(on: &Stage) {
         let message = client.take();
         assert_eq!((message.retain, message.qos), (true, qos));
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt311_3_3_1_9_established_subscriptions_get_it_without_the_flag(on: &Stage) {
@@ -105,7 +105,7 @@ fn mqtt311_3_3_1_9_established_subscriptions_get_it_without_the_flag(on: &Stage)
         client.publish_retained(&topic, "x", qos);
         assert!(!client.take().retain);
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt311_3_3_1_10_an_empty_retained_message_removes(on: &Stage) {
@@ -167,7 +167,7 @@ fn mqtt311_3_8_4_3_a_repeated_subscribe_sends_retained_messages_again(on: &Stage
             "{got:?}"
         );
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt311_3_8_4_5_each_filter_has_its_return_code(on: &Stage) {
