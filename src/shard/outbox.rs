@@ -46,6 +46,8 @@ pub struct Outbox {
     len: usize,
     /// Length of `tail` when it was last counted into `len`.
     counted: usize,
+    /// All is written, but a layer of the stream still holds some of it.
+    unflushed: bool,
 }
 
 impl Outbox {
@@ -56,6 +58,11 @@ impl Outbox {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the socket has not been given everything yet.
+    pub fn has_to_flush(&self) -> bool {
+        self.unflushed || !self.is_empty()
     }
 
     /// Whether the client takes its packets too slowly to be read from.
@@ -90,7 +97,9 @@ impl Outbox {
         }
         self.release(pool);
         if let ByteStream::Layered(_) = stream {
+            self.unflushed = true;
             ready!(Pin::new(stream).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(written))
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use holdfast_raft::{Command, Outcome};
 
+use crate::limits;
 use crate::mqtt::{
     Message, MessageId, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck,
     Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe,
@@ -67,6 +68,15 @@ impl Marks {
                 .get(usize::from(id.shard))
                 .is_some_and(|sequence| id.sequence > *sequence)
     }
+}
+
+/// How far a replay came in one go.
+enum Progress {
+    /// The outbox or the window is full; acknowledgements or the socket will go on with it.
+    Stopped,
+    /// Many topics did not match: the others on this shard have their turn first.
+    OutOfBudget,
+    Finished,
 }
 
 /// Routes that a SUBSCRIBE adds to the control state.
@@ -460,8 +470,13 @@ impl Shard {
             if !self.is_marked(replay.ask) || !self.may_replay(key, session) {
                 break;
             }
-            if !self.replay_next(session, replay) {
-                replays.pop_front();
+            match self.replay_some(key, session, replay) {
+                Progress::Stopped => {}
+                Progress::OutOfBudget => {
+                    self.mark_dirty(key);
+                    break;
+                }
+                Progress::Finished => drop(replays.pop_front()),
             }
         }
         let wrote = self.connections[key as usize].outbox.len() > before;
@@ -485,35 +500,52 @@ impl Shard {
             && self.sessions[session as usize].session.is_caught_up()
     }
 
-    /// Sends the next retained message of a replay. False when there are no more.
-    fn replay_next(&mut self, session: SessionKey, replay: &mut Replay) -> bool {
-        let Some(message) = self.next_retained(replay) else {
-            return false;
-        };
-        replay.after = Some(message.topic.clone());
+    /// Sends some of the retained messages of a replay. The store is read once for a few of them: what is set between that and their
+    /// sending, a turn that nothing interrupts, reaches the session live behind them.
+    fn replay_some(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        replay: &mut Replay,
+    ) -> Progress {
+        let retained = self.shared.clone();
+        let retained = retained.retained.read();
+        let mut scan = retained.scan(
+            self.now,
+            &replay.filter,
+            replay.after.as_deref(),
+            limits::REPLAY_TOPICS_PER_TURN,
+        );
+        for message in scan.by_ref() {
+            self.replay_one(session, replay, message);
+            replay.after = Some(message.topic.clone());
+            if !self.may_replay(key, session) {
+                return Progress::Stopped;
+            }
+        }
+        match scan.resume() {
+            Some(topic) => {
+                replay.after = Some(topic.clone());
+                Progress::OutOfBudget
+            }
+            None => Progress::Finished,
+        }
+    }
+
+    fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
         let own = replay.options.no_local
             && message.publisher == *self.sessions[session as usize].session.client_id();
         if own || self.marks.is_under_way(message.id, self.id) {
-            return true;
+            return;
         }
-        let ids = replay.subscription_id.as_slice();
         // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].
         let delivery = Delivery {
             qos: replay.options.qos,
             retain: true,
-            subscription_ids: ids,
+            subscription_ids: replay.subscription_id.as_slice(),
             share: None,
         };
-        self.deliver_to(session, &Outgoing::from_message(&message), delivery);
-        true
-    }
-
-    fn next_retained(&self, replay: &Replay) -> Option<Arc<Message>> {
-        self.shared
-            .retained
-            .read()
-            .next_match(self.now, &replay.filter, replay.after.as_deref())
-            .cloned()
+        self.deliver_to(session, &Outgoing::from_message(message), delivery);
     }
 
     pub(super) fn handle_unsubscribe(
