@@ -182,25 +182,43 @@ impl Shard {
 
     /// Closes the older connection of the client id, if there is one [MQTT-3.1.4-3]. Its lease is the newer one's already.
     fn take_over(&mut self, client_id: &str, newer: ConnectionKey) {
-        let Some(session) = self.by_client.get(client_id).copied() else { return };
-        let Some(older) = self.sessions[session as usize].connection else { return };
+        let Some(session) = self.by_client.get(client_id).copied() else {
+            return;
+        };
+        let Some(older) = self.sessions[session as usize].connection else {
+            return;
+        };
         self.metrics().sessions_taken_over.add(1);
         self.log_takeover(client_id, older, newer);
         self.detach_locally(session);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
-        self.begin_closing(older, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
+        self.begin_closing(
+            older,
+            Close::ByServer {
+                reason: ReasonCode::SessionTakenOver,
+                what,
+            },
+        );
     }
 
     /// One takeover is a client that came back. Several in a second are two clients with one id, of which their owner should hear.
     fn log_takeover(&self, client_id: &str, older: ConnectionKey, newer: ConnectionKey) {
-        let (older, newer) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
-        match self.shared.log_throttle.admit(&format!("takeover {client_id}"), self.now) {
+        let (older, newer) = (
+            self.connections[older as usize].peer,
+            self.connections[newer as usize].peer,
+        );
+        match self
+            .shared
+            .log_throttle
+            .admit(&format!("takeover {client_id}"), self.now)
+        {
             Some(0) if self.shared.connection_messages => {
                 info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
             }
             None | Some(0) => {}
             Some(held_back) => {
-                let what = "two clients use one client id and throw each other out: give each its own";
+                let what =
+                    "two clients use one client id and throw each other out: give each its own";
                 warn!(event = "client_id_fight", client_id, %older, %newer, takeovers = held_back + 1, what);
             }
         }
@@ -289,7 +307,7 @@ impl Shard {
                     reason != ReasonCode::SessionTakenOver
                         && reason != ReasonCode::KeepAliveTimeout,
                 ));
-                let cause = format!("close {} {client_id}", reason as u8);
+                let cause = format!("close {what}");
                 if let Some(held_back) = self.shared.log_throttle.admit(&cause, self.now) {
                     warn!(event = "close", client_id, %peer, reason = reason.name(), what, held_back, "connection closed by the server");
                 }
@@ -343,7 +361,9 @@ impl Shard {
     /// The session has ended by its expiry [MQTT-4.1.0-2]. One that is connected was ended by a Clean Start, whose outcome follows and
     /// sees to it [MQTT-3.1.2-4].
     pub(super) fn session_ended(&mut self, client_id: &str, epoch: u64) {
-        let Some(session) = self.by_client.get(client_id).copied() else { return };
+        let Some(session) = self.by_client.get(client_id).copied() else {
+            return;
+        };
         let slot = &self.sessions[session as usize];
         if slot.session.epoch() == epoch && slot.connection.is_none() {
             self.end_session(session);

@@ -57,6 +57,8 @@ pub struct Shared {
     pub limits: session::Limits,
     /// Retained messages the node keeps at the most.
     pub retained_max: usize,
+    /// And their bytes, topics and properties included.
+    pub retained_bytes_max: usize,
     /// Whether each connect and close is a line in the log.
     pub connection_messages: bool,
     pub metrics: Metrics,

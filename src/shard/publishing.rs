@@ -11,6 +11,7 @@ use holdfast_raft::Command;
 use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, Publish, QoS};
+use crate::retained;
 use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
 use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
 use crate::topic::TopicFilter;
@@ -104,8 +105,7 @@ impl Shard {
     fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> Option<bool> {
         let shared = self.shared.clone();
         let mut retained = shared.retained.write();
-        let known = || retained.get(self.now, outgoing.topic).is_some();
-        if !outgoing.payload.is_empty() && retained.len() >= shared.retained_max && !known() {
+        if !outgoing.payload.is_empty() && !self.has_room_for(outgoing, &retained) {
             self.metrics().dropped(DropReason::RetainedFull, 1);
             return None;
         }
@@ -113,6 +113,15 @@ impl Shard {
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
         Some(sent)
+    }
+
+    fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
+        let earlier = retained
+            .get(self.now, outgoing.topic)
+            .map_or(0, |message| message.size());
+        let bytes = retained.bytes() - earlier + outgoing.message().size();
+        let messages = retained.len() + usize::from(earlier == 0);
+        messages <= self.shared.retained_max && bytes <= self.shared.retained_bytes_max
     }
 
     /// Hands the message to every other shard with a subscriber. True if there is one.

@@ -13,11 +13,11 @@ use parking_lot::RwLockReadGuard;
 
 use crate::limits;
 use crate::mqtt::{
-    Message, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck, Subscribe,
+    Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe,
     SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use crate::retained;
-use crate::session::{Delivery, NoJournal, Outgoing, Subscription, Wire};
+use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
 use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
@@ -62,7 +62,6 @@ struct NewRoutes {
 }
 
 impl Shard {
-    /// All filters are judged before the first one is entered: a packet that ends the connection changes nothing.
     pub(super) fn handle_subscribe(
         &mut self,
         key: ConnectionKey,
@@ -70,39 +69,29 @@ impl Shard {
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Close> {
         let subscription_id = subscribe.properties.subscription_identifier();
-        let judged = subscribe
-            .filters
-            .iter()
-            .map(|(text, options)| Ok((self.judge_filter(session, text, options)?, options)))
-            .collect::<Result<Vec<_>, Close>>()?;
-        let codes: Vec<u8> = judged
-            .iter()
-            .map(|(filter, options)| {
-                filter
-                    .as_ref()
-                    .map_or_else(|reason| *reason as u8, |_| options.qos as u8)
-            })
-            .collect();
-        self.refuse_in_3_1(key, &codes)?;
+        let judged = self.sessions[session as usize]
+            .session
+            .judge(&self.shared.limits, subscribe)?;
         let mut pending = PendingSubscribe {
             connection: key,
             serial: self.connections[key as usize].serial,
             packet_id: subscribe.packet_id,
-            codes,
+            codes: judged.iter().map(Judged::code).collect(),
             replays: Vec::new(),
         };
         let mut routes = NewRoutes::default();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
-        for (filter, options) in judged {
+        for Judged { filter, options } in judged {
             if let Ok(filter) = filter {
+                let subscription = Subscription {
+                    options,
+                    subscription_id,
+                };
                 self.subscribe_one(
                     session,
                     &filter,
-                    Subscription {
-                        options,
-                        subscription_id,
-                    },
+                    subscription,
                     &mut routes,
                     &mut pending.replays,
                 );
@@ -115,34 +104,6 @@ impl Shard {
             self.propose_routes(routes, pending);
         }
         Ok(())
-    }
-
-    /// Whether a filter may be subscribed to. The outer error ends the connection, the inner one is a code of the SUBACK.
-    fn judge_filter(
-        &self,
-        session: SessionKey,
-        text: &str,
-        options: SubscriptionOptions,
-    ) -> Result<Result<Arc<str>, ReasonCode>, Close> {
-        let Ok(parsed) = TopicFilter::parse(text) else {
-            return Ok(Err(ReasonCode::TopicFilterInvalid));
-        };
-        if parsed.share.is_some() && options.no_local {
-            return Err(Close::ByServer {
-                reason: ReasonCode::ProtocolError,
-                what: "No Local on a shared subscription [MQTT-3.8.3-4]",
-            });
-        }
-        if crate::topic::name::levels(parsed.filter) > self.shared.limits.topic_levels_max {
-            return Ok(Err(ReasonCode::TopicFilterInvalid));
-        }
-        let state = &self.sessions[session as usize].session;
-        if state.subscription_count() >= self.shared.limits.subscriptions_max
-            && !state.has_subscription(text)
-        {
-            return Ok(Err(ReasonCode::QuotaExceeded));
-        }
-        Ok(Ok(text.into()))
     }
 
     fn subscribe_one(
@@ -323,18 +284,6 @@ impl Shard {
             pending.replays.clear();
         }
         self.suback(pending);
-    }
-
-    /// In MQTT 3.1 a SUBACK cannot say that a subscription failed: the connection ends instead.
-    fn refuse_in_3_1(&self, key: ConnectionKey, codes: &[u8]) -> Result<(), Close> {
-        let failed = codes.iter().any(|code| *code >= 0x80);
-        if failed && self.connections[key as usize].version == ProtocolVersion::V3_1 {
-            return Err(Close::ByServer {
-                reason: ReasonCode::TopicFilterInvalid,
-                what: "a topic filter that is not valid (4.7)",
-            });
-        }
-        Ok(())
     }
 
     fn suback(&mut self, pending: PendingSubscribe) {
