@@ -115,11 +115,16 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(shards: usize) -> Metrics {
-        Metrics { shards: (0..shards).map(|_| ShardMetrics::default()).collect() }
+        Metrics {
+            shards: (0..shards).map(|_| ShardMetrics::default()).collect(),
+        }
     }
 
     pub fn sum(&self, pick: impl Fn(&ShardMetrics) -> &Counter) -> u64 {
-        self.shards.iter().map(|shard| pick(shard).get()).fold(0, u64::wrapping_add)
+        self.shards
+            .iter()
+            .map(|shard| pick(shard).get())
+            .fold(0, u64::wrapping_add)
     }
 
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -152,7 +157,11 @@ impl LogThrottle {
                 return None;
             }
         }
-        let entry = seen.entry(cause.to_owned()).or_insert(Seen { second, lines: 0, held_back: 0 });
+        let entry = seen.entry(cause.to_owned()).or_insert(Seen {
+            second,
+            lines: 0,
+            held_back: 0,
+        });
         if entry.second != second {
             entry.second = second;
             entry.lines = 0;

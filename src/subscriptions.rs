@@ -5,13 +5,14 @@
 //! first subscriber on a shard or loses its last: readers share the lock and never wait for one another. Share groups
 //! span the shards, so they live in the node's index, each member with its shard.
 //!
-//! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them the other way round.
+//! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them in the same
+//! order, and what arrives for it in between finds nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
 use crate::topic::FilterTree;
@@ -47,7 +48,10 @@ impl Subscribers {
 
     fn place(&self, session: SessionKey) -> Option<usize> {
         if self.places.is_empty() {
-            return self.list.iter().position(|subscriber| subscriber.session == session);
+            return self
+                .list
+                .iter()
+                .position(|subscriber| subscriber.session == session);
         }
         self.places.get(&session).map(|place| *place as usize)
     }
@@ -59,14 +63,22 @@ impl Subscribers {
         }
         self.list.push(subscriber);
         if !self.places.is_empty() {
-            self.places.insert(subscriber.session, self.list.len() as u32 - 1);
+            self.places
+                .insert(subscriber.session, self.list.len() as u32 - 1);
         } else if self.list.len() > SEARCHED_MAX {
-            self.places = self.list.iter().enumerate().map(|(place, subscriber)| (subscriber.session, place as u32)).collect();
+            self.places = self
+                .list
+                .iter()
+                .enumerate()
+                .map(|(place, subscriber)| (subscriber.session, place as u32))
+                .collect();
         }
     }
 
     fn remove(&mut self, session: SessionKey) -> bool {
-        let Some(place) = self.place(session) else { return false };
+        let Some(place) = self.place(session) else {
+            return false;
+        };
         self.list.swap_remove(place);
         if !self.places.is_empty() {
             self.places.remove(&session);
@@ -87,7 +99,9 @@ pub struct ShardIndex {
 impl ShardIndex {
     /// Enters or replaces a subscription. Returns whether it is the first with this filter on the shard.
     pub fn insert(&mut self, filter: &str, subscriber: Subscriber) -> bool {
-        let subscribers = self.filters.get_or_insert_with(filter, Subscribers::default);
+        let subscribers = self
+            .filters
+            .get_or_insert_with(filter, Subscribers::default);
         let first = subscribers.list.is_empty();
         subscribers.insert(subscriber);
         first
@@ -95,7 +109,9 @@ impl ShardIndex {
 
     /// Removes a subscription. Returns whether it was the last with this filter on the shard.
     pub fn remove(&mut self, filter: &str, session: SessionKey) -> bool {
-        let Some(subscribers) = self.filters.get_mut(filter) else { return false };
+        let Some(subscribers) = self.filters.get_mut(filter) else {
+            return false;
+        };
         if !subscribers.remove(session) || !subscribers.list.is_empty() {
             return false;
         }
@@ -152,7 +168,9 @@ impl ShareGroup {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.members.len();
         let in_turn = || (0..count).map(|step| &self.members[(start.wrapping_add(step)) % count]);
-        in_turn().find(|member| member.connected).or_else(|| in_turn().next())
+        in_turn()
+            .find(|member| member.connected)
+            .or_else(|| in_turn().next())
     }
 }
 
@@ -169,9 +187,17 @@ pub struct NodeIndex {
     shares: RwLock<Shares>,
     /// Share groups, so that a publish on a node without any does not take their lock.
     share_groups: AtomicUsize,
+    /// Held from a change of the index to the proposal of its routes.
+    route_order: Mutex<()>,
 }
 
 impl NodeIndex {
+    /// Hold the guard while changing the index and proposing the routes that follow: else the removal of a filter by one shard could be proposed
+    /// behind its addition by another.
+    pub fn route_order(&self) -> MutexGuard<'_, ()> {
+        self.route_order.lock()
+    }
+
     /// A shard has its first subscriber of `filter`. Returns whether it is the first of the node.
     pub fn insert(&self, filter: &str, shard: ShardId) -> bool {
         let mut filters = self.filters.write();
@@ -184,7 +210,9 @@ impl NodeIndex {
     /// A shard lost its last subscriber of `filter`. Returns whether it was the last of the node.
     pub fn remove(&self, filter: &str, shard: ShardId) -> bool {
         let mut filters = self.filters.write();
-        let Some(shards) = filters.get_mut(filter) else { return false };
+        let Some(shards) = filters.get_mut(filter) else {
+            return false;
+        };
         *shards &= !(1 << shard);
         if *shards != 0 {
             return false;
@@ -196,7 +224,9 @@ impl NodeIndex {
     /// The shards that have a subscriber of `topic`, one bit each.
     pub fn shards(&self, topic: &str) -> u64 {
         let mut shards = 0;
-        self.filters.read().for_each_match(topic, |set| shards |= set);
+        self.filters
+            .read()
+            .for_each_match(topic, |set| shards |= set);
         shards
     }
 
@@ -205,11 +235,19 @@ impl NodeIndex {
         let mut shares = self.shares.write();
         let groups = shares.groups.get_or_insert_with(filter, Vec::new);
         let Some(group) = groups.iter_mut().find(|group| group.share == *share) else {
-            groups.push(ShareGroup { share: share.clone(), members: vec![member], turn: AtomicUsize::new(0) });
+            groups.push(ShareGroup {
+                share: share.clone(),
+                members: vec![member],
+                turn: AtomicUsize::new(0),
+            });
             self.share_groups.fetch_add(1, Ordering::Release);
             return true;
         };
-        match group.members.iter_mut().find(|other| other.client_id == member.client_id) {
+        match group
+            .members
+            .iter_mut()
+            .find(|other| other.client_id == member.client_id)
+        {
             Some(other) => *other = member,
             None => group.members.push(member),
         }
@@ -219,9 +257,15 @@ impl NodeIndex {
     /// Removes a member. Returns whether the group is gone with it.
     pub fn leave_share(&self, share: &str, filter: &str, client_id: &str) -> bool {
         let mut shares = self.shares.write();
-        let Some(groups) = shares.groups.get_mut(filter) else { return false };
-        let Some(at) = groups.iter().position(|group| &*group.share == share) else { return false };
-        groups[at].members.retain(|member| &*member.client_id != client_id);
+        let Some(groups) = shares.groups.get_mut(filter) else {
+            return false;
+        };
+        let Some(at) = groups.iter().position(|group| &*group.share == share) else {
+            return false;
+        };
+        groups[at]
+            .members
+            .retain(|member| &*member.client_id != client_id);
         if !groups[at].members.is_empty() {
             return false;
         }
@@ -238,7 +282,11 @@ impl NodeIndex {
         let mut shares = self.shares.write();
         let groups = shares.groups.get_mut(filter).into_iter().flatten();
         for group in groups.filter(|group| &*group.share == share) {
-            group.members.iter_mut().filter(|member| &*member.client_id == client_id).for_each(|member| member.connected = connected);
+            group
+                .members
+                .iter_mut()
+                .filter(|member| &*member.client_id == client_id)
+                .for_each(|member| member.connected = connected);
         }
     }
 
@@ -250,7 +298,10 @@ impl NodeIndex {
         self.shares.read().groups.for_each_match(topic, |groups| {
             for group in groups {
                 if let Some(member) = group.pick() {
-                    each(Picked { member: member.clone(), share: group.share.clone() });
+                    each(Picked {
+                        member: member.clone(),
+                        share: group.share.clone(),
+                    });
                 }
             }
         });
@@ -259,8 +310,15 @@ impl NodeIndex {
     /// Picks a member of one group anew, for a message that was given back. None without members.
     pub fn pick_again(&self, share: &str, filter: &str) -> Option<Picked> {
         let shares = self.shares.read();
-        let group = shares.groups.get(filter)?.iter().find(|group| &*group.share == share)?;
-        group.pick().map(|member| Picked { member: member.clone(), share: group.share.clone() })
+        let group = shares
+            .groups
+            .get(filter)?
+            .iter()
+            .find(|group| &*group.share == share)?;
+        group.pick().map(|member| Picked {
+            member: member.clone(),
+            share: group.share.clone(),
+        })
     }
 
     /// Filters with a subscriber on this node, shared ones left out.
@@ -278,20 +336,42 @@ mod tests {
     use super::*;
     use crate::mqtt::{QoS, RetainHandling};
 
-    const OPTIONS: SubscriptionOptions =
-        SubscriptionOptions { qos: QoS::AtLeastOnce, no_local: false, retain_as_published: false, retain_handling: RetainHandling::SendAtSubscribe };
+    const OPTIONS: SubscriptionOptions = SubscriptionOptions {
+        qos: QoS::AtLeastOnce,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::SendAtSubscribe,
+    };
 
     fn subscriber(session: SessionKey) -> Subscriber {
-        Subscriber { session, options: OPTIONS, subscription_id: 0 }
+        Subscriber {
+            session,
+            options: OPTIONS,
+            subscription_id: 0,
+        }
     }
 
     fn member(client_id: &str, connected: bool) -> Member {
-        Member { shard: 0, session: 0, client_id: client_id.into(), connected, options: OPTIONS, subscription_id: 0 }
+        Member {
+            shard: 0,
+            session: 0,
+            client_id: client_id.into(),
+            connected,
+            options: OPTIONS,
+            subscription_id: 0,
+        }
     }
 
     fn sessions(index: &ShardIndex, topic: &str) -> Vec<SessionKey> {
         let mut found = Vec::new();
-        index.for_each_match(topic, |subscribers| found.extend(subscribers.as_slice().iter().map(|subscriber| subscriber.session)));
+        index.for_each_match(topic, |subscribers| {
+            found.extend(
+                subscribers
+                    .as_slice()
+                    .iter()
+                    .map(|subscriber| subscriber.session),
+            )
+        });
         found.sort_unstable();
         found
     }
@@ -313,12 +393,16 @@ mod tests {
     fn a_long_list_keeps_every_place_right_while_sessions_come_and_go() {
         let mut index = ShardIndex::default();
         let mut expected: Vec<SessionKey> = (0..1_000).collect();
-        expected.iter().for_each(|session| drop(index.insert("t", subscriber(*session))));
+        expected
+            .iter()
+            .for_each(|session| _ = index.insert("t", subscriber(*session)));
         for session in (0..1_000).step_by(3) {
             index.remove("t", session);
             expected.retain(|other| *other != session);
         }
-        (0..1_000).step_by(6).for_each(|session| drop(index.insert("t", subscriber(session))));
+        (0..1_000)
+            .step_by(6)
+            .for_each(|session| _ = index.insert("t", subscriber(session)));
         expected.extend((0..1_000).step_by(6));
         expected.sort_unstable();
         assert_eq!(sessions(&index, "t"), expected);
@@ -352,7 +436,10 @@ mod tests {
         assert!(picked.contains(&"a".to_owned()) && picked.contains(&"c".to_owned()));
         index.leave_share(&share, "t", "a");
         index.leave_share(&share, "t", "c");
-        assert_eq!(&*index.pick_again(&share, "t").unwrap().member.client_id, "b");
+        assert_eq!(
+            &*index.pick_again(&share, "t").unwrap().member.client_id,
+            "b"
+        );
         assert!(index.leave_share(&share, "t", "b"));
         index.pick_members("t", |_| panic!("the group is gone"));
     }

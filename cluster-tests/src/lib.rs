@@ -1,1 +1,23 @@
-//! (being written)
+//! Tests of Holdfast from outside: real processes, raw sockets, and a codec of their own.
+//!
+//! Nothing here uses the broker's codec or session code: a test that shared them would share their faults.
+//!
+//! - [`wire`] builds packets byte by byte (legal ones and others) and parses, strictly, what a server sends;
+//! - [`transport`] is one connection over TCP, TLS, WebSocket or both, where every read has a deadline; [`websocket`] the client side of RFC 6455;
+//! - [`client`] speaks MQTT over a transport, one packet at a time;
+//! - [`process`] starts the program with a configuration of the test's own, on ports the kernel chose, and keeps its log;
+//! - [`stage`] is what a test works on: a broker, a transport, and names that no other test uses;
+//! - [`certificates`] makes an authority and its leaves at run time.
+//!
+//! `HOLDFAST_BIN` names the program to test; without it the test run builds `holdfast` once. With `HOLDFAST_TEST_ADDR`
+//! (and `HOLDFAST_TEST_WS_ADDR`) the conformance tests run against a broker that is already there, of any make.
+//!
+//! Read first: `tests/conformance/connect.rs`.
+
+pub mod certificates;
+pub mod client;
+pub mod process;
+pub mod stage;
+pub mod transport;
+pub mod websocket;
+pub mod wire;

@@ -1,1 +1,27 @@
-//! (being written)
+//! The control plane of Holdfast: who holds which session, who wants which topics, and which Wills are owed.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | [`command`] | what is asked ([`Command`]), what came of it ([`Outcome`]), what the node has to do now ([`Effect`]) |
+//! | [`state`] | [`ControlState`]: the deterministic machine that commands are applied to |
+//! | [`standalone`] | [`Standalone`]: one node without a log, the same machine applied directly |
+//!
+//! The state is the same for one node and for many. It reads no clock (time comes with each command), draws no random numbers and does no
+//! I/O, so the same commands in the same order make the same state everywhere; [`ControlState::digest`] says whether they did.
+//!
+//! The words: a *lease* is the record of one client id; it has a *holder*, the incarnation of a node that has the
+//! session; its *epoch* grows each time a connection takes it, and what a connection of an older epoch asks is refused. A *route* is
+//! a topic filter that some session of a node subscribes to.
+//!
+//! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules.
+
+pub mod command;
+pub mod standalone;
+pub mod state;
+
+pub use command::{
+    Applied, ClientId, Command, Effect, Incarnation, LeaseWill, NodeId, Outcome, Refusal,
+    SessionEpoch, ShareRoute, WillFate,
+};
+pub use standalone::Standalone;
+pub use state::{ControlState, Counts, Session};

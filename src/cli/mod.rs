@@ -1,2 +1,142 @@
-//! (being written)
-pub fn main() -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+//! The command line: one file for each noun, and the table that leads to them.
+//!
+//! Owns nothing. Exit codes are the same everywhere: 0 done, 1 failed, 2 wrong usage (what `clap` says too). What a command
+//! prints for programs goes to standard output, what it says to people about a failure to standard error.
+//!
+//! Test to read first: `tests::no_argument_is_serve`.
+
+pub mod client;
+pub mod config;
+pub mod passwd;
+pub mod pub_;
+pub mod serve;
+pub mod sub;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The exit code of a command that did what it was asked.
+pub const DONE: u8 = 0;
+/// The exit code of a command that failed.
+pub const FAILED: u8 = 1;
+/// The exit code of a command that was asked for something that makes no sense, or could not begin.
+pub const USAGE: u8 = 2;
+
+/// `holdfast`.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node. This is also what no command at all does
+    Serve(ServeArgs),
+    /// Look at configuration files
+    Config(config::ConfigArgs),
+    /// Add, change and remove users of a password file
+    Passwd(passwd::PasswdArgs),
+    /// Publish messages
+    Pub(pub_::PubArgs),
+    /// Subscribe to topics and print their messages
+    Sub(sub::SubArgs),
+}
+
+/// `holdfast serve`.
+#[derive(Debug, Default, Args)]
+struct ServeArgs {
+    /// The configuration file. Without one, the node listens on this machine only: MQTT on port 1883 and WebSocket on port
+    /// 8083, without passwords
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the command that the arguments of this process name.
+pub fn main() -> ExitCode {
+    match parse(std::env::args_os()) {
+        Ok(command) => run(command),
+        Err(error) => {
+            // Nothing is left to do if even this cannot be written.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+        }
+    }
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let cli = Cli::try_parse_from(args)?;
+    Ok(cli
+        .command
+        .unwrap_or_else(|| Command::Serve(ServeArgs::default())))
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Serve(args) => serve::run(args.config),
+        Command::Config(args) => config::run(&args),
+        Command::Passwd(args) => passwd::run(&args),
+        Command::Pub(args) => pub_::run(&args),
+        Command::Sub(args) => sub::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, clap::Error> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_declarations_agree_with_one_another() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_argument_is_serve() {
+        assert!(matches!(
+            parsed("holdfast"),
+            Ok(Command::Serve(ServeArgs { config: None }))
+        ));
+        let Ok(Command::Serve(args)) = parsed("holdfast serve --config a.toml") else {
+            panic!("no serve")
+        };
+        assert_eq!(args.config, Some(PathBuf::from("a.toml")));
+    }
+
+    #[test]
+    fn wrong_usage_is_code_2_and_help_is_code_0() {
+        for line in [
+            "holdfast sevre",
+            "holdfast serve --confg a",
+            "holdfast config",
+            "holdfast passwd",
+            "holdfast serve a b",
+        ] {
+            assert_eq!(
+                parsed(line).expect_err(line).exit_code(),
+                i32::from(USAGE),
+                "{line}"
+            );
+        }
+        for line in [
+            "holdfast --help",
+            "holdfast --version",
+            "holdfast passwd --help",
+            "holdfast config check --help",
+        ] {
+            assert_eq!(
+                parsed(line).expect_err(line).exit_code(),
+                i32::from(DONE),
+                "{line}"
+            );
+        }
+    }
+}

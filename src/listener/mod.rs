@@ -1,1 +1,232 @@
-//! (being written)
+//! From a listening socket to a connection whose client is known.
+//!
+//! Every shard accepts from every listener, each with its own duplicate of the listening socket. A connection is greeted on the thread that
+//! accepted it, then handed to the shard of its client id by [`Dispatch::submit`].
+//!
+//! * [`tcp`]: sockets; `foreign` and `http`: clients at the wrong port.
+//! * [`tls`], `upgrade`, `websocket`: the layers. Each turns a stream of bytes into another one, so that nothing behind them knows of frames.
+//! * `greeting`: what a CONNECT must be; `newcomer`: the waiting, with its deadlines; `log_limit`: warnings at a bounded rate.
+//!
+//! The plain MQTT connection whose CONNECT is there when it is accepted, which after an outage is nearly every one, is served without a task and
+//! without being registered here: accepted, read, judged and handed over in the loop.
+//!
+//! Invariants: nobody waits without a deadline; before its CONNECT is judged a connection costs a task and no buffer; what is refused is counted.
+//!
+//! The tests to read first: `tests::tcp`.
+
+mod foreign;
+mod greeting;
+mod http;
+mod log_limit;
+mod newcomer;
+pub mod tcp;
+pub mod tls;
+mod upgrade;
+mod websocket;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use crate::access::Access;
+use crate::config::{self, Protocol};
+use crate::shard::byte_stream::{ByteStream, Socket};
+use crate::shard::greeted::{Clock, Dispatch, ListenerSlot, ListenerState};
+
+use greeting::{Rules, Verdict};
+use log_limit::{Cause, permit};
+use newcomer::{End, Newcomer, report, submit, welcome};
+use tcp::Accepted;
+use tls::TlsReload;
+
+/// Connections taken in one turn, after which the shard's other work has its turn.
+const ACCEPT_BATCH: usize = 32;
+
+/// Room for the first bytes of a plain connection.
+const FIRST_BYTES: usize = 4096;
+
+/// Pause when the process is out of descriptors or memory; connections wait in the kernel meanwhile.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// All that a shard needs to greet the connections of one listener.
+pub struct Acceptor<D> {
+    pub listener: Arc<ListenerState>,
+    /// Set when the listener's configuration has `tls`.
+    pub tls: Option<Arc<TlsReload>>,
+    pub mqtt: Arc<config::Mqtt>,
+    pub access: Arc<Access>,
+    pub dispatch: D,
+    pub clock: Clock,
+}
+
+/// Accepts and greets connections until `shutdown` says true; handshakes that are under way then go on. One call per
+/// listener and shard, by `spawn_local`; `socket` is a duplicate of the listening socket that [`tcp::bind`] opened.
+///
+/// # Errors
+/// When the socket cannot be registered with the runtime.
+pub async fn accept_loop<D: Dispatch>(
+    acceptor: Acceptor<D>,
+    socket: std::net::TcpListener,
+    mut shutdown: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let acceptor = Rc::new(acceptor);
+    let socket = watch_readable(socket)?;
+    loop {
+        let mut ready = tokio::select! {
+            biased;
+            _ = shutdown.wait_for(|stop| *stop) => return Ok(()),
+            ready = socket.readable() => ready?,
+        };
+        match acceptor.take_batch(socket.get_ref()) {
+            Batch::Drained => ready.clear_ready(),
+            Batch::Full => tokio::task::yield_now().await,
+            Batch::Exhausted => tokio::time::sleep(EXHAUSTED_PAUSE).await,
+        }
+    }
+}
+
+/// Watches a listening socket. Not by tokio's own listener, which registers every connection with the runtime as it accepts it: most
+/// connections belong to another shard and would be taken out again.
+fn watch_readable(socket: std::net::TcpListener) -> io::Result<AsyncFd<socket2::Socket>> {
+    let socket = socket2::Socket::from(socket);
+    // SAFETY: a socket2::Socket owns one descriptor, opened before and closed by nothing but its drop, and says the same one every
+    // time it is asked; the AsyncFd owns it and gives out shared references only, by which it cannot be closed or replaced.
+    let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
+    watched.map_err(io::Error::from)
+}
+
+enum Batch {
+    /// The queue was empty at the end.
+    Drained,
+    Full,
+    Exhausted,
+}
+
+impl<D: Dispatch> Acceptor<D> {
+    fn take_batch(self: &Rc<Self>, listening: &socket2::Socket) -> Batch {
+        let mut first_bytes = [0; FIRST_BYTES];
+        for _ in 0..ACCEPT_BATCH {
+            match tcp::accept(listening) {
+                Accepted::Connection(socket, peer) => self.take(socket, peer, &mut first_bytes),
+                Accepted::Nothing => return Batch::Drained,
+                Accepted::Failed(error) => {
+                    tracing::debug!(%error, "a connection died before it was accepted")
+                }
+                Accepted::Exhausted(error) => {
+                    self.listener
+                        .counts
+                        .accept_failed
+                        .fetch_add(1, Ordering::Relaxed);
+                    if let Some(left_out) = permit(Cause::Accept) {
+                        let listener = self.listener.config.name.as_str();
+                        tracing::error!(listener, %error, left_out, "cannot accept connections: raise the limit of open files");
+                    }
+                    return Batch::Exhausted;
+                }
+            }
+        }
+        Batch::Full
+    }
+
+    fn take(
+        self: &Rc<Self>,
+        socket: std::net::TcpStream,
+        peer: SocketAddr,
+        first_bytes: &mut [u8],
+    ) {
+        self.listener
+            .counts
+            .accepted
+            .fetch_add(1, Ordering::Relaxed);
+        let Some(slot) = self.listener.occupy() else {
+            self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
+            if let Some(left_out) = permit(Cause::HardLimit) {
+                let listener = self.listener.config.name.as_str();
+                tracing::warn!(listener, %peer, left_out, "connection closed: far above max_connections");
+            }
+            return;
+        };
+        let newcomer = Newcomer {
+            slot,
+            peer,
+            accepted_at: self.clock.now(),
+        };
+        if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
+            return self.wait_for(newcomer, socket, Vec::new());
+        }
+        match (&socket).read(first_bytes) {
+            Ok(0) => report(self, peer, &End::Silent),
+            Ok(len) => self.greet_at_once(newcomer, socket, &first_bytes[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.wait_for(newcomer, socket, Vec::new())
+            }
+            Err(error) => report(self, peer, &End::Network(error)),
+        }
+    }
+
+    /// The short way: the whole CONNECT is there and nothing has to be waited for.
+    fn greet_at_once(
+        self: &Rc<Self>,
+        newcomer: Newcomer,
+        socket: std::net::TcpStream,
+        bytes: &[u8],
+    ) {
+        let Verdict::Hello {
+            connect,
+            packet_len,
+        } = greeting::judge(bytes, &self.rules(&newcomer.slot))
+        else {
+            return self.wait_for(newcomer, socket, bytes.to_vec());
+        };
+        if self.access.needs_hashing(connect.user_name) {
+            return self.wait_for(newcomer, socket, bytes.to_vec());
+        }
+        let identity =
+            self.access
+                .authenticate(self.allows_anonymous(), connect.user_name, connect.password);
+        match identity.now_or_never() {
+            Some(Ok(identity)) => {
+                let peer = newcomer.peer;
+                let stream = ByteStream::Tcp(Socket::detached(socket));
+                if let Err(end) = submit(
+                    self,
+                    newcomer,
+                    stream,
+                    &connect,
+                    identity,
+                    bytes.split_at(packet_len),
+                ) {
+                    report(self, peer, &end);
+                }
+            }
+            _ => self.wait_for(newcomer, socket, bytes.to_vec()),
+        }
+    }
+
+    fn wait_for(self: &Rc<Self>, newcomer: Newcomer, socket: std::net::TcpStream, early: Vec<u8>) {
+        tokio::task::spawn_local(welcome(Rc::clone(self), newcomer, socket, early));
+    }
+
+    fn rules(&self, slot: &ListenerSlot) -> Rules<'_> {
+        Rules {
+            listener: &self.listener.config,
+            mqtt: &self.mqtt,
+            over_limit: slot.over_limit(),
+        }
+    }
+
+    fn allows_anonymous(&self) -> bool {
+        self.listener.config.allow_anonymous.unwrap_or(false)
+    }
+}

@@ -35,7 +35,10 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         (false, false) => u32::MAX,
     };
     let session_expiry_secs = asked_expiry.min(limits.session_expiry_max_secs);
-    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs].into_iter().filter(|cap| *cap > 0).min();
+    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs]
+        .into_iter()
+        .filter(|cap| *cap > 0)
+        .min();
     let keep_alive_secs = match (v5, cap) {
         (true, Some(cap)) if connect.keep_alive_secs == 0 || connect.keep_alive_secs > cap => cap,
         _ => connect.keep_alive_secs,
@@ -49,24 +52,57 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         keep_alive_backoff: limits.keep_alive_backoff,
         window_max: receive_maximum.min(limits.inflight_max),
         packet_size_max: connect.properties.maximum_packet_size().unwrap_or(u32::MAX),
-        topic_alias_max: connect.properties.topic_alias_maximum().unwrap_or(0).min(limits.topic_alias_max),
-        problem_information: connect.properties.request_problem_information().unwrap_or(true),
+        topic_alias_max: connect
+            .properties
+            .topic_alias_maximum()
+            .unwrap_or(0)
+            .min(limits.topic_alias_max),
+        problem_information: connect
+            .properties
+            .request_problem_information()
+            .unwrap_or(true),
         told_session_expiry: v5 && session_expiry_secs != asked_expiry,
         told_keep_alive: keep_alive_secs != connect.keep_alive_secs,
     }
 }
 
 impl Agreed {
-    /// Writes the CONNACK that accepts the connection, with the server's capabilities where they differ from the defaults (3.2.2.3).
-    pub fn write_connack(&self, limits: &Limits, session_present: bool, assigned_client_id: Option<&str>, out: &mut Vec<u8>) {
-        let mut properties = PropertiesBuf::default();
-        if self.version.is_v5() {
-            self.push_properties(limits, assigned_client_id, &mut properties);
+    /// Writes the CONNACK that accepts the connection, with the server's capabilities where they differ from the defaults (3.2.2.3). What the client
+    /// can do without is left out when its Maximum Packet Size is too small for it [MQTT-3.1.2-24].
+    pub fn write_connack(
+        &self,
+        limits: &Limits,
+        session_present: bool,
+        assigned_client_id: Option<&str>,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        for with_limits in [true, false] {
+            let mut properties = PropertiesBuf::default();
+            if self.version.is_v5() {
+                self.push_properties(limits, assigned_client_id, with_limits, &mut properties);
+            }
+            let properties = properties.as_properties();
+            ConnAck {
+                session_present,
+                reason: ReasonCode::Success,
+                properties,
+            }
+            .encode(self.version, out);
+            if out.len() - start <= self.packet_size_max as usize || !with_limits {
+                return;
+            }
+            out.truncate(start);
         }
-        ConnAck { session_present, reason: ReasonCode::Success, properties: properties.as_properties() }.encode(self.version, out);
     }
 
-    fn push_properties(&self, limits: &Limits, assigned_client_id: Option<&str>, properties: &mut PropertiesBuf) {
+    fn push_properties(
+        &self,
+        limits: &Limits,
+        assigned_client_id: Option<&str>,
+        with_limits: bool,
+        properties: &mut PropertiesBuf,
+    ) {
         if self.told_session_expiry {
             properties.push(Property::SessionExpiryInterval(self.session_expiry_secs));
         }
@@ -76,11 +112,13 @@ impl Agreed {
         if !limits.retain_available {
             properties.push(Property::RetainAvailable(false));
         }
-        properties.push(Property::MaximumPacketSize(limits.packet_size_max));
+        if with_limits {
+            properties.push(Property::MaximumPacketSize(limits.packet_size_max));
+        }
         if let Some(client_id) = assigned_client_id {
             properties.push(Property::AssignedClientIdentifier(client_id));
         }
-        if limits.topic_alias_max > 0 {
+        if with_limits && limits.topic_alias_max > 0 {
             properties.push(Property::TopicAliasMaximum(limits.topic_alias_max));
         }
         if self.told_keep_alive {

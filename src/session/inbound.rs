@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::mqtt::{Ack, AckKind, PacketId, ProtocolVersion, Properties, Publish, QoS, ReasonCode};
+use crate::mqtt::{Ack, AckKind, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::topic;
 
 use super::record::{Journal, Record};
@@ -38,7 +38,11 @@ impl Topic<'_> {
 
 impl Session {
     /// Takes a PUBLISH of the client. After `Route` the caller routes it and calls [`Session::acknowledge`].
-    pub fn publish<'p, J: Journal>(&mut self, turn: &mut Turn<'_, J>, publish: &Publish<'p>) -> Result<Inbound<'p>, Violation> {
+    pub fn publish<'p, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        publish: &Publish<'p>,
+    ) -> Result<Inbound<'p>, Violation> {
         let topic = self.resolve_topic(turn, publish)?;
         if publish.qos == QoS::ExactlyOnce
             && let Some(packet_id) = publish.packet_id
@@ -57,13 +61,21 @@ impl Session {
         Ok(Inbound::Route(topic))
     }
 
-    fn resolve_topic<'p, J>(&mut self, turn: &Turn<'_, J>, publish: &Publish<'p>) -> Result<Topic<'p>, Violation> {
+    fn resolve_topic<'p, J>(
+        &mut self,
+        turn: &Turn<'_, J>,
+        publish: &Publish<'p>,
+    ) -> Result<Topic<'p>, Violation> {
         if publish.properties.is_empty() {
             return Ok(Topic::Named(publish.topic));
         }
         match (publish.properties.topic_alias(), &mut self.connected) {
             (Some(alias), Some(connected)) => {
-                let name = connected.inbound_aliases.resolve(alias, publish.topic, turn.limits.topic_alias_max)?;
+                let name = connected.inbound_aliases.resolve(
+                    alias,
+                    publish.topic,
+                    turn.limits.topic_alias_max,
+                )?;
                 Ok(Topic::Aliased(name))
             }
             _ => Ok(Topic::Named(publish.topic)),
@@ -72,14 +84,25 @@ impl Session {
 
     /// Remembers a QoS 2 packet until its PUBREL. In MQTT 5.0 the client must keep to the Receive Maximum of the CONNACK
     /// [MQTT-3.3.4-9]; QoS 1 is acknowledged in the same turn and never adds up.
-    fn accept<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
-        let v5 = self.connected.as_ref().is_some_and(|connected| connected.version.is_v5());
+    fn accept<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+    ) -> Result<(), Violation> {
+        let v5 = self
+            .connected
+            .as_ref()
+            .is_some_and(|connected| connected.version.is_v5());
         if v5 && self.accepted.len() >= usize::from(turn.limits.receive_maximum) {
-            return Err(Violation::new(ReasonCode::ReceiveMaximumExceeded, "more unacknowledged PUBLISH packets than the Receive Maximum [MQTT-3.3.4-9]"));
+            return Err(Violation::new(
+                ReasonCode::ReceiveMaximumExceeded,
+                "more unacknowledged PUBLISH packets than the Receive Maximum [MQTT-3.3.4-9]",
+            ));
         }
         self.accepted.insert(packet_id);
         if self.persists() {
-            turn.journal.record(&self.client_id, Record::Accepted { packet_id });
+            turn.journal
+                .record(&self.client_id, Record::Accepted { packet_id });
         }
         Ok(())
     }
@@ -87,26 +110,60 @@ impl Session {
     /// Writes PUBACK or PUBREC for a PUBLISH [MQTT-4.3.2-4], [MQTT-4.3.3-8]. Before MQTT 5.0 there is no refusal:
     /// the packet is acknowledged as if it had been taken [MQTT-3.3.5-2].
     pub fn acknowledge(&self, publish: &Publish<'_>, reason: ReasonCode, out: &mut Vec<u8>) {
-        let (Some(packet_id), Some(connected)) = (publish.packet_id, &self.connected) else { return };
-        let kind = if publish.qos == QoS::ExactlyOnce { AckKind::PubRec } else { AckKind::PubAck };
-        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, connected.version, out);
+        let (Some(packet_id), Some(connected)) = (publish.packet_id, &self.connected) else {
+            return;
+        };
+        let kind = if publish.qos == QoS::ExactlyOnce {
+            AckKind::PubRec
+        } else {
+            AckKind::PubAck
+        };
+        Ack {
+            packet_id,
+            reason,
+            properties: Properties::EMPTY,
+        }
+        .encode(kind, connected.version, out);
     }
 
     /// PUBREL: releases the identifier and answers PUBCOMP [MQTT-4.3.3-11].
-    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
+    pub fn pubrel<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+        out: &mut Vec<u8>,
+    ) {
         let known = self.accepted.remove(&packet_id);
         if known && self.persists() {
-            turn.journal.record(&self.client_id, Record::Released { packet_id });
+            turn.journal
+                .record(&self.client_id, Record::Released { packet_id });
         }
-        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        let reason = if known {
+            ReasonCode::Success
+        } else {
+            ReasonCode::PacketIdentifierNotFound
+        };
         self.answer(AckKind::PubComp, packet_id, reason, out);
     }
 
     /// PUBACK: the message is done with, whatever the reason code says [MQTT-4.3.2-3], [MQTT-4.8.2-6].
-    pub fn puback<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
-        match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
-            Some(Stage::PubAck) => self.complete(turn, packet_id),
-            Some(_) => return Err(Violation::new(ReasonCode::ProtocolError, "PUBACK for a PUBLISH of QoS 2 (4.3.3)")),
+    pub fn puback<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+    ) -> Result<(), Violation> {
+        match self
+            .window
+            .get_mut(packet_id)
+            .map(|inflight| inflight.stage)
+        {
+            Some(Stage::QoS1Sent) => self.complete(turn, packet_id),
+            Some(_) => {
+                return Err(Violation::new(
+                    ReasonCode::ProtocolError,
+                    "PUBACK for a PUBLISH of QoS 2 (4.3.3)",
+                ));
+            }
             None => {}
         }
         Ok(())
@@ -114,26 +171,40 @@ impl Session {
 
     /// PUBREC: PUBREL is the answer [MQTT-4.3.3-4]; a negative one ends the delivery. For a packet identifier that is not in use
     /// MQTT 5.0 says so in the PUBREL.
-    pub fn pubrec<J: Journal>(&mut self, turn: &mut Turn<'_, J>, ack: &Ack<'_>, out: &mut Vec<u8>) -> Result<(), Violation> {
+    pub fn pubrec<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        ack: &Ack<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
         let packet_id = ack.packet_id;
         let Some(inflight) = self.window.get_mut(packet_id) else {
             if !ack.reason.is_error() {
-                self.answer(AckKind::PubRel, packet_id, ReasonCode::PacketIdentifierNotFound, out);
+                self.answer(
+                    AckKind::PubRel,
+                    packet_id,
+                    ReasonCode::PacketIdentifierNotFound,
+                    out,
+                );
             }
             return Ok(());
         };
-        if inflight.stage == Stage::PubAck {
-            return Err(Violation::new(ReasonCode::ProtocolError, "PUBREC for a PUBLISH of QoS 1 (4.3.2)"));
+        if inflight.stage == Stage::QoS1Sent {
+            return Err(Violation::new(
+                ReasonCode::ProtocolError,
+                "PUBREC for a PUBLISH of QoS 1 (4.3.2)",
+            ));
         }
         if ack.reason.is_error() {
             self.complete(turn, packet_id);
             return Ok(());
         }
-        if inflight.stage == Stage::PubRec {
-            inflight.stage = Stage::PubComp;
+        if inflight.stage == Stage::QoS2Sent {
+            inflight.stage = Stage::Released;
             inflight.queued = None;
             if self.persists() {
-                turn.journal.record(&self.client_id, Record::Received { packet_id });
+                turn.journal
+                    .record(&self.client_id, Record::Received { packet_id });
             }
         }
         self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out);
@@ -141,10 +212,23 @@ impl Session {
     }
 
     /// PUBCOMP: the delivery of a QoS 2 message has ended [MQTT-4.3.3-5].
-    pub fn pubcomp<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
-        match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
-            Some(Stage::PubComp) => self.complete(turn, packet_id),
-            Some(_) => return Err(Violation::new(ReasonCode::ProtocolError, "PUBCOMP before PUBREL (4.3.3)")),
+    pub fn pubcomp<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+    ) -> Result<(), Violation> {
+        match self
+            .window
+            .get_mut(packet_id)
+            .map(|inflight| inflight.stage)
+        {
+            Some(Stage::Released) => self.complete(turn, packet_id),
+            Some(_) => {
+                return Err(Violation::new(
+                    ReasonCode::ProtocolError,
+                    "PUBCOMP before PUBREL (4.3.3)",
+                ));
+            }
             None => {}
         }
         Ok(())
@@ -156,21 +240,44 @@ impl Session {
         }
     }
 
-    pub(super) fn answer(&self, kind: AckKind, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
-        let version = self.connected.as_ref().map_or(ProtocolVersion::V5, |connected| connected.version);
-        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, version, out);
+    pub(super) fn answer(
+        &self,
+        kind: AckKind,
+        packet_id: PacketId,
+        reason: ReasonCode,
+        out: &mut Vec<u8>,
+    ) {
+        let version = self
+            .connected
+            .as_ref()
+            .map_or(ProtocolVersion::V5, |connected| connected.version);
+        Ack {
+            packet_id,
+            reason,
+            properties: Properties::EMPTY,
+        }
+        .encode(kind, version, out);
     }
 }
 
 /// Why a PUBLISH is not routed although the packet is well formed.
-fn refusal<J>(turn: &Turn<'_, J>, publish: &Publish<'_>, topic: &str) -> Result<Option<ReasonCode>, Violation> {
+fn refusal<J>(
+    turn: &Turn<'_, J>,
+    publish: &Publish<'_>,
+    topic: &str,
+) -> Result<Option<ReasonCode>, Violation> {
     if publish.retain && !turn.limits.retain_available {
-        return Err(Violation::new(ReasonCode::RetainNotSupported, "RETAIN although the CONNACK says Retain Available 0 [MQTT-3.2.2-14]"));
+        return Err(Violation::new(
+            ReasonCode::RetainNotSupported,
+            "RETAIN although the CONNACK says Retain Available 0 [MQTT-3.2.2-14]",
+        ));
     }
     if topic::name::is_dollar(topic) && is_of_the_server(topic) {
         return Ok(Some(ReasonCode::NotAuthorized));
     }
-    if topic.len() >= turn.limits.topic_levels_max && topic::name::levels(topic) > turn.limits.topic_levels_max {
+    if topic.len() >= turn.limits.topic_levels_max
+        && topic::name::levels(topic) > turn.limits.topic_levels_max
+    {
         return Ok(Some(ReasonCode::TopicNameInvalid));
     }
     Ok(None)

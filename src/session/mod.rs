@@ -21,8 +21,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod topic_aliases;
-mod window;
 pub mod will;
+mod window;
 
 use crate::metrics::ShardMetrics;
 use crate::mqtt::ReasonCode;

@@ -8,7 +8,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
+use crate::mqtt::{
+    AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs,
+};
 
 use super::queue::{QueueFull, Queued, SubscriptionIds};
 use super::record::{Journal, Position, Record};
@@ -52,7 +54,17 @@ impl<'a> Outgoing<'a> {
         expires_at: Option<u64>,
         publisher: &'a Arc<str>,
     ) -> Outgoing<'a> {
-        Outgoing { id, topic, payload, properties, qos, retain, expires_at, publisher, message: OnceCell::new() }
+        Outgoing {
+            id,
+            topic,
+            payload,
+            properties,
+            qos,
+            retain,
+            expires_at,
+            publisher,
+            message: OnceCell::new(),
+        }
     }
 
     pub fn from_message(message: &'a Arc<Message>) -> Outgoing<'a> {
@@ -107,9 +119,17 @@ pub enum Verdict {
 
 impl Session {
     /// Delivers a message: writes it to `wire` if it may go at once, else queues it, else drops it, counted.
-    pub fn deliver<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, wire: Option<&mut W>) -> Verdict {
+    pub fn deliver<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        wire: Option<&mut W>,
+    ) -> Verdict {
         let qos = outgoing.qos.min(delivery.qos);
-        let Some(wire) = wire else { return self.deliver_later(turn, outgoing, delivery, qos) };
+        let Some(wire) = wire else {
+            return self.deliver_later(turn, outgoing, delivery, qos);
+        };
         if !wire.has_room() || !self.may_send(qos) {
             return self.enqueue(turn, outgoing, delivery, qos);
         }
@@ -124,8 +144,14 @@ impl Session {
     /// Whether a message of this QoS may go out before anything that waits. QoS 0 waits only behind QoS 0; the others wait behind
     /// everything, and for a place in the window [MQTT-3.3.4-9], [MQTT-4.9.0-2].
     fn may_send(&self, qos: QoS) -> bool {
-        let Some(connected) = &self.connected else { return false };
-        if qos == QoS::AtMostOnce { !self.queue.holds_qos0() } else { self.queue.is_empty() && self.window.len() < usize::from(connected.window_max) }
+        let Some(connected) = &self.connected else {
+            return false;
+        };
+        if qos == QoS::AtMostOnce {
+            !self.queue.holds_qos0()
+        } else {
+            self.queue.is_empty() && self.window.len() < usize::from(connected.window_max)
+        }
     }
 
     /// Whether nothing waits and a message of any QoS could go out at once, so that retained messages may follow.
@@ -133,10 +159,25 @@ impl Session {
         self.queue.is_empty() && self.may_send(QoS::AtLeastOnce)
     }
 
-    fn send_now<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS, wire: &mut W) {
+    fn send_now<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+        wire: &mut W,
+    ) {
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
-        let Some(connected) = &mut self.connected else { return };
-        let packet = Packet { dup: false, qos, retain: delivery.retain, packet_id, subscription_ids: delivery.subscription_ids };
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
+        let packet = Packet {
+            dup: false,
+            qos,
+            retain: delivery.retain,
+            packet_id,
+            subscription_ids: delivery.subscription_ids,
+        };
         if !write(connected, turn.now, packet, outgoing, wire) {
             self.drop_message(turn, DropReason::TooLarge);
             return;
@@ -150,13 +191,30 @@ impl Session {
             && let Some(queued) = &queued
         {
             record_queued(&self.client_id, turn, queued);
-            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
+            turn.journal.record(
+                &self.client_id,
+                Record::Sent {
+                    position,
+                    packet_id,
+                },
+            );
         }
-        self.window.push(Inflight { packet_id, stage: first_stage(qos), position, queued });
+        self.window.push(Inflight {
+            packet_id,
+            stage: first_stage(qos),
+            position,
+            queued,
+        });
     }
 
     /// No connection: QoS 1 and 2 are kept for the next one [MQTT-4.5.0-1].
-    fn deliver_later<J: Journal>(&mut self, turn: &mut Turn<'_, J>, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Verdict {
+    fn deliver_later<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+    ) -> Verdict {
         if qos == QoS::AtMostOnce && !turn.limits.queue_qos0 {
             self.drop_message(turn, DropReason::Disconnected);
             return Verdict::Taken;
@@ -164,10 +222,24 @@ impl Session {
         self.enqueue(turn, outgoing, delivery, qos)
     }
 
-    fn enqueue<J: Journal>(&mut self, turn: &mut Turn<'_, J>, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Verdict {
+    fn enqueue<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+    ) -> Verdict {
         let size = outgoing.message().size();
-        let reason = if qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull };
-        while !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
+        let reason = if qos == QoS::AtMostOnce {
+            DropReason::Qos0Slow
+        } else {
+            DropReason::QueueFull
+        };
+        while !self.queue.has_room(
+            size,
+            turn.limits.queued_messages_max,
+            turn.limits.queued_bytes_max,
+        ) {
             match turn.limits.queue_full {
                 QueueFull::DropOldest if !self.queue.is_empty() => self.drop_oldest(turn),
                 QueueFull::Disconnect if self.connected.is_some() && qos != QoS::AtMostOnce => {
@@ -189,9 +261,18 @@ impl Session {
     }
 
     fn drop_oldest<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {
-        let Some(oldest) = self.queue.pop() else { return };
+        let Some(oldest) = self.queue.pop() else {
+            return;
+        };
         self.record_done(turn, oldest.position);
-        self.drop_message(turn, if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull });
+        self.drop_message(
+            turn,
+            if oldest.qos == QoS::AtMostOnce {
+                DropReason::Qos0Slow
+            } else {
+                DropReason::QueueFull
+            },
+        );
     }
 
     fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
@@ -210,7 +291,9 @@ impl Session {
     pub fn pump<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) -> bool {
         let mut wrote = false;
         while wire.has_room() {
-            let Some(queued) = self.next_to_send() else { break };
+            let Some(queued) = self.next_to_send() else {
+                break;
+            };
             wrote |= self.send_queued(turn, queued, wire);
         }
         wrote
@@ -219,40 +302,79 @@ impl Session {
     fn next_to_send(&mut self) -> Option<Queued> {
         let window_max = usize::from(self.connected.as_ref()?.window_max);
         let front = self.queue.front()?;
-        if front.qos == QoS::AtMostOnce || self.window.len() < window_max { self.queue.pop() } else { self.queue.pop_qos0() }
+        if front.qos == QoS::AtMostOnce || self.window.len() < window_max {
+            self.queue.pop()
+        } else {
+            self.queue.pop_qos0()
+        }
     }
 
-    fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {
+    fn send_queued<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        queued: Queued,
+        wire: &mut W,
+    ) -> bool {
         if queued.message.is_expired(turn.now) {
             self.record_done(turn, queued.position);
             self.drop_message(turn, DropReason::Expired);
             return false;
         }
         let packet_id = (queued.qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
-        let Some(connected) = &mut self.connected else { return false };
-        let packet = Packet { dup: false, qos: queued.qos, retain: queued.retain, packet_id, subscription_ids: queued.subscription_ids.as_slice() };
-        if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
+        let Some(connected) = &mut self.connected else {
+            return false;
+        };
+        let packet = Packet {
+            dup: false,
+            qos: queued.qos,
+            retain: queued.retain,
+            packet_id,
+            subscription_ids: queued.subscription_ids.as_slice(),
+        };
+        if !write(
+            connected,
+            turn.now,
+            packet,
+            &Outgoing::from_message(&queued.message),
+            wire,
+        ) {
             self.record_done(turn, queued.position);
             self.drop_message(turn, DropReason::TooLarge);
             return false;
         }
         turn.metrics.publish_sent[queued.qos as usize].add(1);
-        self.into_window(turn, queued, packet_id);
+        self.enter_window(turn, queued, packet_id);
         true
     }
 
-    fn into_window<J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, packet_id: Option<PacketId>) {
+    fn enter_window<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        queued: Queued,
+        packet_id: Option<PacketId>,
+    ) {
         let position = queued.position;
         let Some(packet_id) = packet_id else {
             self.record_done(turn, position);
             return;
         };
         if self.persists() {
-            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
+            turn.journal.record(
+                &self.client_id,
+                Record::Sent {
+                    position,
+                    packet_id,
+                },
+            );
         }
         let stage = first_stage(queued.qos);
         let keep = self.persists() || queued.share.is_some();
-        self.window.push(Inflight { packet_id, stage, position, queued: keep.then_some(queued) });
+        self.window.push(Inflight {
+            packet_id,
+            stage,
+            position,
+            queued: keep.then_some(queued),
+        });
     }
 
     /// After a reconnect: everything in the window once more, in the old order and with the old packet identifiers, PUBLISH with
@@ -260,18 +382,37 @@ impl Session {
     /// was sent before it did, so it is still delivered to the end (3.3.2.3.3).
     pub fn resend<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) {
         let mut too_large: Vec<(PacketId, Position)> = Vec::new();
-        let Some(connected) = &mut self.connected else { return };
+        let Some(connected) = &mut self.connected else {
+            return;
+        };
         let version = connected.version;
         for inflight in self.window.iter() {
             let packet_id = inflight.packet_id;
             let Some(queued) = &inflight.queued else {
-                if inflight.stage == Stage::PubComp {
-                    crate::mqtt::Ack { packet_id, reason: ReasonCode::Success, properties: Default::default() }.encode(AckKind::PubRel, version, wire.buffer());
+                if inflight.stage == Stage::Released {
+                    crate::mqtt::Ack {
+                        packet_id,
+                        reason: ReasonCode::Success,
+                        properties: Default::default(),
+                    }
+                    .encode(AckKind::PubRel, version, wire.buffer());
                 }
                 continue;
             };
-            let packet = Packet { dup: true, qos: queued.qos, retain: queued.retain, packet_id: Some(packet_id), subscription_ids: queued.subscription_ids.as_slice() };
-            if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
+            let packet = Packet {
+                dup: true,
+                qos: queued.qos,
+                retain: queued.retain,
+                packet_id: Some(packet_id),
+                subscription_ids: queued.subscription_ids.as_slice(),
+            };
+            if !write(
+                connected,
+                turn.now,
+                packet,
+                &Outgoing::from_message(&queued.message),
+                wire,
+            ) {
                 too_large.push((packet_id, inflight.position));
             }
         }
@@ -284,7 +425,11 @@ impl Session {
 }
 
 fn first_stage(qos: QoS) -> Stage {
-    if qos == QoS::ExactlyOnce { Stage::PubRec } else { Stage::PubAck }
+    if qos == QoS::ExactlyOnce {
+        Stage::QoS2Sent
+    } else {
+        Stage::QoS1Sent
+    }
 }
 
 fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
@@ -299,8 +444,25 @@ fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, q
 }
 
 fn record_queued<J: Journal>(client_id: &Arc<str>, turn: &mut Turn<'_, J>, queued: &Queued) {
-    let Queued { position, message, qos, retain, subscription_ids, share } = queued.clone();
-    turn.journal.record(client_id, Record::Queued { position, message, qos, retain, subscription_ids, share });
+    let Queued {
+        position,
+        message,
+        qos,
+        retain,
+        subscription_ids,
+        share,
+    } = queued.clone();
+    turn.journal.record(
+        client_id,
+        Record::Queued {
+            position,
+            message,
+            qos,
+            retain,
+            subscription_ids,
+            share,
+        },
+    );
 }
 
 /// Bytes of the property Topic Alias.
@@ -316,7 +478,13 @@ struct Packet<'a> {
 }
 
 /// Writes a PUBLISH. False, and nothing written, when it is larger than the client accepts [MQTT-3.1.2-24].
-fn write<W: Wire>(connected: &mut Connected, now: u64, packet: Packet<'_>, outgoing: &Outgoing<'_>, wire: &mut W) -> bool {
+fn write<W: Wire>(
+    connected: &mut Connected,
+    now: u64,
+    packet: Packet<'_>,
+    outgoing: &Outgoing<'_>,
+    wire: &mut W,
+) -> bool {
     let mut head = PublishHead {
         dup: packet.dup,
         qos: packet.qos,
@@ -331,14 +499,16 @@ fn write<W: Wire>(connected: &mut Connected, now: u64, packet: Packet<'_>, outgo
     };
     let mut may_alias = true;
     if connected.packet_size_max != u32::MAX {
-        let spare = i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
+        let spare =
+            i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
         if spare < 0 {
             return false;
         }
         // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
-        may_alias = spare >= ALIAS_BYTES + 1;
+        may_alias = spare > ALIAS_BYTES;
     }
-    if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic) {
+    if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic)
+    {
         head.topic_alias = Some(alias);
         if known {
             head.topic = "";

@@ -114,7 +114,10 @@ impl Queue {
         if self.qos0 == 0 {
             return None;
         }
-        let at = self.entries.iter().position(|queued| queued.qos == QoS::AtMostOnce)?;
+        let at = self
+            .entries
+            .iter()
+            .position(|queued| queued.qos == QoS::AtMostOnce)?;
         let queued = self.entries.remove(at)?;
         self.count_out(&queued);
         Some(queued)
@@ -122,10 +125,11 @@ impl Queue {
 
     /// Takes out every message for which `wanted` holds, in order.
     pub fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
-        let (taken, kept): (Vec<Queued>, VecDeque<Queued>) = self.entries.drain(..).partition(|queued| wanted(queued));
+        let (taken, kept): (VecDeque<Queued>, VecDeque<Queued>) =
+            self.entries.drain(..).partition(|queued| wanted(queued));
         self.entries = kept;
         taken.iter().for_each(|queued| self.count_out(queued));
-        taken
+        taken.into()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Queued> {

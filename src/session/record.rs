@@ -16,20 +16,44 @@ pub type Position = u64;
 /// One change of a session that must survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    Subscribed { filter: Arc<str>, options: SubscriptionOptions, subscription_id: Option<u32> },
-    Unsubscribed { filter: Arc<str> },
+    Subscribed {
+        filter: Arc<str>,
+        options: SubscriptionOptions,
+        subscription_id: Option<u32>,
+    },
+    Unsubscribed {
+        filter: Arc<str>,
+    },
     /// A message entered the queue.
-    Queued { position: Position, message: Arc<Message>, qos: QoS, retain: bool, subscription_ids: SubscriptionIds, share: Option<Arc<str>> },
+    Queued {
+        position: Position,
+        message: Arc<Message>,
+        qos: QoS,
+        retain: bool,
+        subscription_ids: SubscriptionIds,
+        share: Option<Arc<str>>,
+    },
     /// It was given a packet identifier and written to a connection for the first time.
-    Sent { position: Position, packet_id: PacketId },
+    Sent {
+        position: Position,
+        packet_id: PacketId,
+    },
     /// PUBREC came for it: only the PUBREL is ever sent again [MQTT-4.3.3-10].
-    Received { packet_id: PacketId },
+    Received {
+        packet_id: PacketId,
+    },
     /// It is done with: acknowledged to the end, dropped, or given back to its share group.
-    Done { position: Position },
+    Done {
+        position: Position,
+    },
     /// A QoS 2 PUBLISH of the client with this identifier was accepted; a repetition is not routed again.
-    Accepted { packet_id: PacketId },
+    Accepted {
+        packet_id: PacketId,
+    },
     /// The client released it with PUBREL.
-    Released { packet_id: PacketId },
+    Released {
+        packet_id: PacketId,
+    },
 }
 
 /// Where a session's records go.

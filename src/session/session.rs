@@ -125,24 +125,48 @@ impl Session {
         self.subscriptions.iter()
     }
 
+    pub fn has_subscription(&self, filter: &str) -> bool {
+        self.subscriptions.contains_key(filter)
+    }
+
     pub fn subscription_count(&self) -> usize {
         self.subscriptions.len()
     }
 
     /// Enters a subscription or replaces the one with the same filter [MQTT-3.8.4-3]. Returns whether the filter is new.
-    pub fn subscribe<J: Journal>(&mut self, turn: &mut Turn<'_, J>, filter: &Arc<str>, subscription: Subscription) -> bool {
+    pub fn subscribe<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        filter: &Arc<str>,
+        subscription: Subscription,
+    ) -> bool {
         if self.persists() {
-            let Subscription { options, subscription_id } = subscription;
-            turn.journal.record(&self.client_id, Record::Subscribed { filter: filter.clone(), options, subscription_id });
+            let Subscription {
+                options,
+                subscription_id,
+            } = subscription;
+            turn.journal.record(
+                &self.client_id,
+                Record::Subscribed {
+                    filter: filter.clone(),
+                    options,
+                    subscription_id,
+                },
+            );
         }
-        self.subscriptions.insert(filter.clone(), subscription).is_none()
+        self.subscriptions
+            .insert(filter.clone(), subscription)
+            .is_none()
     }
 
     /// Removes a subscription. Messages of it that are under way stay under way [MQTT-3.10.4-3]. Returns whether it was there.
     pub fn unsubscribe<J: Journal>(&mut self, turn: &mut Turn<'_, J>, filter: &str) -> bool {
-        let Some((filter, _)) = self.subscriptions.remove_entry(filter) else { return false };
+        let Some((filter, _)) = self.subscriptions.remove_entry(filter) else {
+            return false;
+        };
         if self.persists() {
-            turn.journal.record(&self.client_id, Record::Unsubscribed { filter });
+            turn.journal
+                .record(&self.client_id, Record::Unsubscribed { filter });
         }
         true
     }
@@ -167,7 +191,12 @@ impl Session {
 
     /// Takes out the messages that a member owes to its share group when it leaves: those of QoS 1, and those of QoS 2 that
     /// were never sent [MQTT-4.8.2-5]. With `unsent_only`, those that were sent stay: their client may still acknowledge them.
-    pub fn give_back<J: Journal>(&mut self, turn: &mut Turn<'_, J>, share: Option<&str>, unsent_only: bool) -> Vec<Queued> {
+    pub fn give_back<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        share: Option<&str>,
+        unsent_only: bool,
+    ) -> Vec<Queued> {
         let of_share = |queued: &Queued| match (&queued.share, share) {
             (Some(own), Some(wanted)) => &**own == wanted,
             (Some(_), None) => true,
@@ -175,7 +204,9 @@ impl Session {
         };
         let mut given: Vec<Queued> = Vec::new();
         if !unsent_only {
-            let sent = self.window.take(|inflight| inflight.stage == Stage::PubAck && inflight.queued.as_ref().is_some_and(of_share));
+            let sent = self.window.take(|inflight| {
+                inflight.stage == Stage::QoS1Sent && inflight.queued.as_ref().is_some_and(of_share)
+            });
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
         given.extend(self.queue.take(of_share));
@@ -188,32 +219,64 @@ impl Session {
 
     pub(super) fn record_done<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position) {
         if self.persists() {
-            turn.journal.record(&self.client_id, Record::Done { position });
+            turn.journal
+                .record(&self.client_id, Record::Done { position });
         }
     }
 
     /// Applies one record to a session that is being restored. Records of messages that are gone already are no-ops.
     pub fn restore(&mut self, record: Record) {
         match record {
-            Record::Subscribed { filter, options, subscription_id } => {
-                self.subscriptions.insert(filter, Subscription { options, subscription_id });
+            Record::Subscribed {
+                filter,
+                options,
+                subscription_id,
+            } => {
+                self.subscriptions.insert(
+                    filter,
+                    Subscription {
+                        options,
+                        subscription_id,
+                    },
+                );
             }
             Record::Unsubscribed { filter } => {
                 self.subscriptions.remove(&filter);
             }
-            Record::Queued { position, message, qos, retain, subscription_ids, share } => {
+            Record::Queued {
+                position,
+                message,
+                qos,
+                retain,
+                subscription_ids,
+                share,
+            } => {
                 self.next_position = self.next_position.max(position + 1);
-                self.queue.push(Queued { position, message, qos, retain, subscription_ids, share });
+                self.queue.push(Queued {
+                    position,
+                    message,
+                    qos,
+                    retain,
+                    subscription_ids,
+                    share,
+                });
             }
-            Record::Sent { position, packet_id } => self.restore_sent(position, packet_id),
+            Record::Sent {
+                position,
+                packet_id,
+            } => self.restore_sent(position, packet_id),
             Record::Received { packet_id } => {
                 if let Some(inflight) = self.window.get_mut(packet_id) {
-                    inflight.stage = Stage::PubComp;
+                    inflight.stage = Stage::Released;
                     inflight.queued = None;
                 }
             }
             Record::Done { position } => {
-                if self.queue.take(|queued| queued.position == position).is_empty() {
+                if self
+                    .queue
+                    .take(|queued| queued.position == position)
+                    .is_empty()
+                {
                     self.window.remove_position(position);
                 }
             }
@@ -227,8 +290,19 @@ impl Session {
     }
 
     fn restore_sent(&mut self, position: Position, packet_id: PacketId) {
-        let Some(queued) = self.queue.take(|queued| queued.position == position).pop() else { return };
-        let stage = if queued.qos == QoS::ExactlyOnce { Stage::PubRec } else { Stage::PubAck };
-        self.window.push(Inflight { packet_id, stage, position, queued: Some(queued) });
+        let Some(queued) = self.queue.take(|queued| queued.position == position).pop() else {
+            return;
+        };
+        let stage = if queued.qos == QoS::ExactlyOnce {
+            Stage::QoS2Sent
+        } else {
+            Stage::QoS1Sent
+        };
+        self.window.push(Inflight {
+            packet_id,
+            stage,
+            position,
+            queued: Some(queued),
+        });
     }
 }

@@ -18,18 +18,29 @@ pub struct InboundAliases {
 impl InboundAliases {
     /// The topic of a PUBLISH that carries `alias`; a non-empty `topic` gives the alias its new meaning
     /// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.3.2-10].
-    pub fn resolve(&mut self, alias: u16, topic: &str, alias_max: u16) -> Result<Arc<str>, Violation> {
+    pub fn resolve(
+        &mut self,
+        alias: u16,
+        topic: &str,
+        alias_max: u16,
+    ) -> Result<Arc<str>, Violation> {
         if alias == 0 || alias > alias_max {
-            return Err(Violation::new(ReasonCode::TopicAliasInvalid, "Topic Alias is 0 or above the Topic Alias Maximum [MQTT-3.3.2-8]"));
+            return Err(Violation::new(
+                ReasonCode::TopicAliasInvalid,
+                "Topic Alias is 0 or above the Topic Alias Maximum [MQTT-3.3.2-8]",
+            ));
         }
         let at = usize::from(alias) - 1;
         if self.names.len() <= at {
             self.names.resize(at + 1, None);
         }
         if topic.is_empty() {
-            return self.names[at]
-                .clone()
-                .ok_or_else(|| Violation::new(ReasonCode::ProtocolError, "Topic Alias without a topic name was never set on this connection"));
+            return self.names[at].clone().ok_or_else(|| {
+                Violation::new(
+                    ReasonCode::ProtocolError,
+                    "Topic Alias without a topic name was never set on this connection",
+                )
+            });
         }
         if self.names[at].as_deref() != Some(topic) {
             self.names[at] = Some(topic.into());
@@ -48,7 +59,10 @@ pub struct OutboundAliases {
 
 impl OutboundAliases {
     pub fn new(max: u16) -> OutboundAliases {
-        OutboundAliases { max, given: HashMap::new() }
+        OutboundAliases {
+            max,
+            given: HashMap::new(),
+        }
     }
 
     /// The alias to send with `topic`, and whether the client knows it already, so that the topic may be left out.
@@ -84,9 +98,18 @@ mod tests {
     #[test]
     fn an_alias_that_is_zero_too_large_or_unknown_is_refused() {
         let mut aliases = InboundAliases::default();
-        assert_eq!(aliases.resolve(0, "a", 4).unwrap_err().reason, ReasonCode::TopicAliasInvalid);
-        assert_eq!(aliases.resolve(5, "a", 4).unwrap_err().reason, ReasonCode::TopicAliasInvalid);
-        assert_eq!(aliases.resolve(3, "", 4).unwrap_err().reason, ReasonCode::ProtocolError);
+        assert_eq!(
+            aliases.resolve(0, "a", 4).unwrap_err().reason,
+            ReasonCode::TopicAliasInvalid
+        );
+        assert_eq!(
+            aliases.resolve(5, "a", 4).unwrap_err().reason,
+            ReasonCode::TopicAliasInvalid
+        );
+        assert_eq!(
+            aliases.resolve(3, "", 4).unwrap_err().reason,
+            ReasonCode::ProtocolError
+        );
     }
 
     #[test]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::mqtt::{self, Connect, Message, MessageId, Packet, PacketId, Peer, ProtocolVersion, PublishHead, QoS, ReasonCode};
+use crate::mqtt::{
+    self, Connect, Message, MessageId, Packet, PacketId, Peer, ProtocolVersion, PublishHead, QoS,
+    ReasonCode,
+};
 
-use super::Violation;
+use super::{Limits, Violation};
 
 /// The Will of a CONNECT, as the control state keeps it: the delay in seconds and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,9 +19,17 @@ pub struct EncodedWill {
     pub message: Bytes,
 }
 
-/// Takes the Will out of a CONNECT packet. `bytes_max` bounds its encoded size.
-pub fn encode(connect: &Connect<'_>, bytes_max: usize) -> Result<Option<EncodedWill>, Violation> {
-    let Some(will) = &connect.will else { return Ok(None) };
+/// Takes the Will out of a CONNECT packet, if the server's limits allow it [MQTT-3.2.2-13].
+pub fn encode(connect: &Connect<'_>, limits: &Limits) -> Result<Option<EncodedWill>, Violation> {
+    let Some(will) = &connect.will else {
+        return Ok(None);
+    };
+    if will.retain && !limits.retain_available {
+        return Err(Violation::new(
+            ReasonCode::RetainNotSupported,
+            "a Will with RETAIN although retained messages are not available [MQTT-3.2.2-13]",
+        ));
+    }
     let properties = will.properties.forwarded();
     let head = PublishHead {
         dup: false,
@@ -32,21 +43,30 @@ pub fn encode(connect: &Connect<'_>, bytes_max: usize) -> Result<Option<EncodedW
         properties: &properties,
         payload_len: will.payload.len(),
     };
-    if head.packet_len(ProtocolVersion::V5) > bytes_max {
-        return Err(Violation::new(ReasonCode::PacketTooLarge, "the Will is larger than this server accepts"));
+    if head.packet_len(ProtocolVersion::V5) > limits.will_bytes_max {
+        return Err(Violation::new(
+            ReasonCode::PacketTooLarge,
+            "the Will is larger than this server accepts",
+        ));
     }
     let mut message = Vec::with_capacity(head.packet_len(ProtocolVersion::V5));
     head.encode(ProtocolVersion::V5, &mut message);
     message.extend_from_slice(will.payload);
     let delay_secs = will.properties.will_delay_interval().unwrap_or(0);
-    Ok(Some(EncodedWill { delay_secs, message: message.into() }))
+    Ok(Some(EncodedWill {
+        delay_secs,
+        message: message.into(),
+    }))
 }
 
 /// The message of an encoded Will that is published now; its expiry counts from here. None if the bytes are not
 /// such a message, which only a fault of this program explains.
 pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Option<Message> {
     let frame = mqtt::next_frame(bytes, u32::MAX).ok()??;
-    let Ok(Packet::Publish(publish)) = mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server) else { return None };
+    let Ok(Packet::Publish(publish)) = mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server)
+    else {
+        return None;
+    };
     Some(Message {
         id,
         topic: publish.topic.into(),
@@ -54,7 +74,10 @@ pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Op
         properties: Bytes::copy_from_slice(&publish.properties.forwarded()),
         qos: publish.qos,
         retain: publish.retain,
-        expires_at: publish.properties.message_expiry_interval().map(|secs| now + u64::from(secs) * 1000),
+        expires_at: publish
+            .properties
+            .message_expiry_interval()
+            .map(|secs| now + u64::from(secs) * 1000),
         publisher: client_id.clone(),
     })
 }

@@ -1,1 +1,397 @@
-//! (being written)
+//! The event loop of one core: the owner of the sessions whose client id hashes to it, of their connections, timers and index.
+//!
+//! One thread, one current-thread runtime; everything of the [`Shard`] is touched by that thread alone, without locks. What is shared with the other
+//! shards stands in [`Shared`], and is read under read locks. Each connection has one small task that is woken by its socket; the work is
+//! done synchronously inside the shard: read much, decode all of it, route all of it. The *flusher* task runs behind the connections that
+//! were ready in the same turn and writes once for each connection that has something to send.
+//!
+//! Read `connection.rs` for the life of a connection, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
+//! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages.
+//!
+//! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
+
+pub mod byte_stream;
+mod connecting;
+mod connection;
+pub mod greeted;
+pub mod mailbox;
+mod outbox;
+mod packets;
+mod publishing;
+mod subscribing;
+mod timers;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use slab::Slab;
+
+use holdfast_raft::{Applied, Command, Effect};
+
+use crate::limits;
+use crate::metrics::{LogThrottle, Metrics, ShardMetrics};
+use crate::mqtt::ReasonCode;
+use crate::retained;
+use crate::session::{self, Session, Turn};
+use crate::subscriptions::{NodeIndex, SessionKey, ShardId, ShardIndex};
+
+use connection::{Connection, ConnectionTask};
+use greeted::Clock;
+use mailbox::{Event, Mailbox, Ticket};
+use outbox::BufferPool;
+use timers::Timers;
+
+/// The number of a connection in the table of its shard.
+pub type ConnectionKey = u32;
+
+/// What the shards of a node share.
+pub struct Shared {
+    pub clock: Clock,
+    pub limits: session::Limits,
+    /// Retained messages the node keeps at the most.
+    pub retained_max: usize,
+    /// Whether each connect and close is a line in the log.
+    pub connection_messages: bool,
+    pub metrics: Metrics,
+    pub mailboxes: Vec<Mailbox>,
+    pub index: NodeIndex,
+    pub retained: RwLock<retained::Map>,
+    pub log_throttle: LogThrottle,
+}
+
+impl Shared {
+    /// The shard of a client id.
+    pub fn shard_of(&self, client_id: &str) -> ShardId {
+        use std::hash::BuildHasher;
+        // Fixed seeds: client ids are spread, not protected; a table keyed by them has a random hash of its own.
+        let hash = foldhash::quality::FixedState::with_seed(0x686f_6c64).hash_one(client_id);
+        (hash % self.mailboxes.len() as u64) as ShardId
+    }
+}
+
+/// Where a shard's commands to the control state go. A control plane that applies at once returns what came of it; another one sends it to the
+/// mailbox of the shard, the effects first. Effects that no command of a shard caused come by the mailbox in any case.
+pub trait ControlPlane: Send + Sync {
+    fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied>;
+}
+
+/// A session and the connection that it has now.
+struct SessionSlot {
+    session: Session,
+    connection: Option<ConnectionKey>,
+    /// The publish that this session was last a target of, and its place among the targets: see `publishing.rs`.
+    target: (u64, u32),
+}
+
+/// What an outcome is awaited for.
+enum Pending {
+    Connect {
+        connection: ConnectionKey,
+        serial: u64,
+    },
+    Subscribe(Box<subscribing::PendingSubscribe>),
+}
+
+pub struct Shard {
+    id: ShardId,
+    shared: Arc<Shared>,
+    control: Arc<dyn ControlPlane>,
+    /// Milliseconds of the node's clock at the start of this turn.
+    now: u64,
+    sessions: Slab<SessionSlot>,
+    by_client: HashMap<Arc<str>, SessionKey, foldhash::quality::RandomState>,
+    connections: Slab<Connection>,
+    next_serial: u64,
+    index: ShardIndex,
+    timers: Timers,
+    pool: BufferPool,
+    read_buffer: Box<[u8]>,
+    /// Connections with something to write, for the flusher.
+    dirty: Vec<ConnectionKey>,
+    flusher: Option<Waker>,
+    /// Connections whose task is to be spawned.
+    unborn: Vec<(ConnectionKey, u64)>,
+    /// Connections to be closed when the message that filled their queue has been routed.
+    overflowed: Vec<ConnectionKey>,
+    /// Events for the other shards, gathered in this turn.
+    mail: Vec<Vec<Event>>,
+    /// Shards that must catch up before this one reads on, one bit each, and the connections that wait for it.
+    stalled_on: u64,
+    stalled: Vec<ConnectionKey>,
+    /// The last message of this shard's stream.
+    sequence: u64,
+    targets: Vec<publishing::Target>,
+    target_serial: u64,
+    pending: HashMap<Ticket, Pending>,
+    next_ticket: Ticket,
+    /// What this shard has taken from its mailbox, and what its own commands caused, in order.
+    inbox: VecDeque<Event>,
+}
+
+impl Shard {
+    pub fn new(id: ShardId, shared: Arc<Shared>, control: Arc<dyn ControlPlane>) -> Shard {
+        let shards = shared.mailboxes.len();
+        Shard {
+            id,
+            now: shared.clock.now(),
+            control,
+            sessions: Slab::new(),
+            by_client: HashMap::default(),
+            connections: Slab::new(),
+            next_serial: 0,
+            index: ShardIndex::default(),
+            timers: Timers::default(),
+            pool: BufferPool::default(),
+            read_buffer: vec![0; limits::READ_BUFFER_BYTES].into_boxed_slice(),
+            dirty: Vec::new(),
+            flusher: None,
+            unborn: Vec::new(),
+            overflowed: Vec::new(),
+            mail: (0..shards).map(|_| Vec::new()).collect(),
+            stalled_on: 0,
+            stalled: Vec::new(),
+            sequence: 0,
+            targets: Vec::new(),
+            target_serial: 0,
+            pending: HashMap::new(),
+            next_ticket: 0,
+            inbox: VecDeque::new(),
+            shared,
+        }
+    }
+
+    fn metrics(&self) -> &ShardMetrics {
+        &self.shared.metrics.shards[usize::from(self.id)]
+    }
+
+    fn propose(&mut self, command: Command) {
+        if let Some(applied) = self.control.propose(self.id, None, command) {
+            self.inbox
+                .extend(applied.effects.into_iter().map(Event::Effect));
+        }
+    }
+
+    /// Proposes a command whose outcome is awaited. What the control state caused before it is in the mailbox, and comes first.
+    fn propose_for(&mut self, pending: Pending, command: Command) {
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        self.pending.insert(ticket, pending);
+        if let Some(Applied { outcome, effects }) =
+            self.control.propose(self.id, Some(ticket), command)
+        {
+            self.take_mail();
+            self.inbox.extend(effects.into_iter().map(Event::Effect));
+            self.inbox.push_back(Event::Outcome { ticket, outcome });
+        }
+    }
+
+    /// Moves what has arrived into the inbox, and lets those read on who waited for that.
+    fn take_mail(&mut self) {
+        let waiting = self.shared.mailboxes[usize::from(self.id)].take(&mut self.inbox);
+        for shard in (0..self.shared.mailboxes.len()).filter(|shard| waiting & (1 << shard) != 0) {
+            self.shared.mailboxes[shard].push(Event::CaughtUp { shard: self.id });
+        }
+    }
+
+    /// Handles what packets, timers and events have led to, until nothing is left. Called where nobody holds the key of a
+    /// session or connection across it.
+    fn settle(&mut self) {
+        loop {
+            self.close_overflowed();
+            let Some(event) = self.inbox.pop_front() else {
+                return;
+            };
+            self.handle(event);
+        }
+    }
+
+    /// Delivers the messages that have arrived before anything else that waits. Closes nothing.
+    fn deliver_arrived(&mut self) {
+        self.take_mail();
+        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) =
+            self.inbox.drain(..).partition(Event::is_message);
+        self.inbox = rest;
+        messages
+            .into_iter()
+            .for_each(|message| self.handle(message));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connection(greeted) => self.connect(*greeted),
+            Event::Accept(message) => self.accept(*message),
+            Event::Publish(message) => self.deliver_from_shard(&message),
+            Event::Shared {
+                picked,
+                message,
+                attempts,
+            } => self.deliver_shared(picked, &message, attempts),
+            Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
+                Some(Pending::Connect { connection, serial }) => {
+                    self.connected(connection, serial, outcome)
+                }
+                Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
+                None => {}
+            },
+            Event::Effect(Effect::WillDue {
+                client,
+                epoch,
+                message,
+            }) => self.publish_will(client, epoch, &message),
+            Event::Effect(Effect::SessionEnded { client, epoch }) => {
+                self.session_ended(&client, epoch)
+            }
+            Event::CaughtUp { shard } => self.caught_up(shard),
+            Event::CloseAll { reason } => self.close_all(reason),
+        }
+    }
+
+    /// Another shard has caught up: reads go on when none is left behind.
+    fn caught_up(&mut self, shard: ShardId) {
+        self.stalled_on &= !(1 << shard);
+        if self.stalled_on == 0 {
+            for key in std::mem::take(&mut self.stalled) {
+                self.wake(key);
+            }
+        }
+    }
+
+    /// Notes an event for another shard; it goes out with the turn's others.
+    fn mail(&mut self, to: ShardId, event: Event) {
+        let batch = &mut self.mail[usize::from(to)];
+        batch.push(event);
+        if batch.len() >= limits::MAIL_BATCH {
+            self.send_mail(to);
+        } else {
+            self.wake_flusher();
+        }
+    }
+
+    fn send_mail(&mut self, to: ShardId) {
+        let batch = &mut self.mail[usize::from(to)];
+        if !batch.is_empty()
+            && self.shared.mailboxes[usize::from(to)].push_batch(self.id, batch)
+            && self.stalled_on & (1 << to) == 0
+        {
+            self.stalled_on |= 1 << to;
+            self.metrics().mailbox_stalls.add(1);
+        }
+    }
+
+    fn wake_flusher(&mut self) {
+        if let Some(flusher) = self.flusher.take() {
+            flusher.wake();
+        }
+    }
+
+    /// The end of a turn: mail to the other shards, then one write for each connection.
+    fn flush_turn(&mut self) {
+        self.now = self.shared.clock.now();
+        for to in 0..self.mail.len() {
+            self.send_mail(to as ShardId);
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            self.flush_connection(key);
+        }
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+        self.settle();
+    }
+
+    fn has_to_flush(&self) -> bool {
+        !self.dirty.is_empty() || self.mail.iter().any(|batch| !batch.is_empty())
+    }
+}
+
+/// What a call of the session machine needs, from the fields of a shard that the call does not borrow.
+macro_rules! turn {
+    ($shard:expr) => {
+        Turn {
+            now: $shard.now,
+            limits: &$shard.shared.limits,
+            metrics: &$shard.shared.metrics.shards[usize::from($shard.id)],
+            journal: NoJournal,
+        }
+    };
+}
+use turn;
+
+/// Runs the shard on the current thread until the runtime is dropped. Call it inside a `LocalSet`.
+pub fn spawn(shard: Shard) {
+    let shared = shard.shared.clone();
+    let id = shard.id;
+    let shard = Rc::new(RefCell::new(shard));
+    tokio::task::spawn_local(run_mailbox(shard.clone(), shared.clone(), id));
+    tokio::task::spawn_local(run_flusher(shard.clone()));
+    tokio::task::spawn_local(run_timers(shard));
+}
+
+async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId) {
+    loop {
+        shared.mailboxes[usize::from(id)].arrived().await;
+        let mut this = shard.borrow_mut();
+        this.now = shared.clock.now();
+        this.take_mail();
+        this.settle();
+        let unborn = std::mem::take(&mut this.unborn);
+        drop(this);
+        for (key, serial) in unborn {
+            tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
+        }
+    }
+}
+
+async fn run_flusher(shard: Rc<RefCell<Shard>>) {
+    poll_fn::<(), _>(|cx| {
+        let mut this = shard.borrow_mut();
+        this.flush_turn();
+        if this.has_to_flush() {
+            cx.waker().wake_by_ref();
+        } else {
+            this.flusher = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+async fn run_timers(shard: Rc<RefCell<Shard>>) {
+    let mut tick = tokio::time::interval(Duration::from_millis(limits::TIMER_TICK_MS));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let mut this = shard.borrow_mut();
+        this.now = this.shared.clock.now();
+        let now = this.now;
+        while let Some(key) = this.timers.pop_due(now) {
+            this.timer_due(key);
+            this.settle();
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// The client said DISCONNECT: with its Will to be published or not (3.14.2.1).
+    ByClient {
+        reason: ReasonCode,
+        publish_will: bool,
+    },
+    /// The client broke a rule, or the server ends the connection: MQTT 5.0 clients are told [MQTT-4.13.2-1].
+    ByServer {
+        reason: ReasonCode,
+        what: &'static str,
+    },
+    /// The network connection is gone.
+    Lost,
+}

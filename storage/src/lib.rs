@@ -1,1 +1,19 @@
-//! (being written)
+//! The data directory of a Holdfast node: what is on disk, and what a node may rely on when it opens it.
+//!
+//! | file | what it is | written |
+//! | --- | --- | --- |
+//! | `lock` | held locked by the process that uses the directory; its text is the process id, for people | at every start |
+//! | `format` | the version of the layout of this directory | once |
+//! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
+//!
+//! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. A
+//! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
+//! pass for a node that never had one.
+//!
+//! Files come into being in one step: written beside their place, synced, renamed, and the directory synced.
+//!
+//! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
+
+mod identity;
+
+pub use identity::{FORMAT, Identity, IdentityError};

@@ -1,0 +1,10 @@
+//! Real processes: the program under test, started with a configuration of the test's own.
+
+mod broker;
+mod log;
+mod program;
+mod setup;
+
+pub use broker::Broker;
+pub use log::{Line, Log};
+pub use setup::Setup;

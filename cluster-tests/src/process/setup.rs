@@ -1,0 +1,161 @@
+//! The configuration of one broker under test, and the folder it lives in.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::Broker;
+use crate::certificates::Authority;
+
+/// Sections of a configuration file, all ports 0. The file is written when the broker starts.
+pub struct Setup {
+    folder: TempDir,
+    sections: Vec<String>,
+    mqtt: Vec<String>,
+    listeners: Vec<String>,
+    authority: Option<Authority>,
+    listener_lines: String,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Setup {
+    /// No listener yet.
+    ///
+    /// # Panics
+    /// When no temporary folder can be made.
+    pub fn empty() -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("holdfast-test")
+            .tempdir()
+            .expect("a temporary folder");
+        Self {
+            folder,
+            sections: Vec::new(),
+            mqtt: Vec::new(),
+            listeners: Vec::new(),
+            authority: None,
+            listener_lines: String::new(),
+        }
+    }
+
+    /// Listeners `tcp` and `ws`.
+    pub fn new() -> Self {
+        Self::empty()
+            .listener("tcp", "mqtt", "")
+            .listener("ws", "ws", "")
+    }
+
+    /// Listeners `tls` and `wss` too, with a certificate that the clients of this broker trust.
+    pub fn with_tls(self) -> Self {
+        let authority = Authority::new("Holdfast tests");
+        let leaf = authority.server(1);
+        let tls = "tls = { cert = \"server.crt\", key = \"server.key\" }";
+        let mut setup = self
+            .file("server.crt", &leaf.certificate)
+            .file("server.key", &leaf.key)
+            .listener("tls", "mqtt", tls)
+            .listener("wss", "ws", tls);
+        setup.authority = Some(authority);
+        setup
+    }
+
+    /// Lines of configuration for the listeners that are added from now on.
+    pub fn listener_lines(mut self, lines: &str) -> Self {
+        self.listener_lines = format!("{lines}\n");
+        self
+    }
+
+    /// A listener on a port of the kernel's choice, with more lines of configuration.
+    pub fn listener(mut self, name: &str, protocol: &str, more: &str) -> Self {
+        let lines = &self.listener_lines;
+        self.listeners.push(format!(
+            "[[listener]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nbind = \"127.0.0.1:0\"\n{lines}{more}\n"
+        ));
+        self
+    }
+
+    /// A line of the section `[mqtt]`.
+    pub fn mqtt(mut self, line: &str) -> Self {
+        self.mqtt.push(line.to_owned());
+        self
+    }
+
+    /// A whole section.
+    pub fn section(mut self, text: &str) -> Self {
+        self.sections.push(text.to_owned());
+        self
+    }
+
+    /// A file beside the configuration.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn file(self, name: &str, content: &str) -> Self {
+        std::fs::write(self.path(name), content).expect("the temporary folder can be written");
+        self
+    }
+
+    /// A password file with one user, made by the program itself. Anonymous clients are then refused.
+    ///
+    /// # Panics
+    /// When `holdfast passwd` fails.
+    pub fn with_password(self, user: &str, password: &str) -> Self {
+        if Broker::is_foreign() {
+            return self;
+        }
+        let path = self.path("passwords");
+        let output = std::process::Command::new(super::program::path())
+            .args(["passwd", "-b", "-c"])
+            .arg(&path)
+            .args([user, password])
+            .output()
+            .expect("the program can be started");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        self.section("[auth]\npassword_file = \"passwords\"")
+    }
+
+    /// The path of a file beside the configuration.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a broker of the test's own; `None` when the tests run against a foreign one, which cannot be configured.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start(self) -> Option<Broker> {
+        if Broker::is_foreign() {
+            return None;
+        }
+        Some(Broker::start(self))
+    }
+
+    pub(super) fn listener_count(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// Writes the file; its path, the folder to keep, and the authority of the clients.
+    pub(super) fn write(self) -> (PathBuf, TempDir, Option<Authority>) {
+        let mut text = String::from("[node]\ndata_dir = \"data\"\n\n[log]\nformat = \"json\"\n\n");
+        for section in &self.sections {
+            let _ = writeln!(text, "{section}\n");
+        }
+        if !self.mqtt.is_empty() {
+            let _ = writeln!(text, "[mqtt]\n{}\n", self.mqtt.join("\n"));
+        }
+        text.extend(self.listeners);
+        let path = self.folder.path().join("holdfast.toml");
+        std::fs::write(&path, text).expect("the temporary folder can be written");
+        (path, self.folder, self.authority)
+    }
+}

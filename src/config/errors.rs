@@ -1,0 +1,114 @@
+//! What is wrong with a configuration file: all of it, each with its place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One error of a configuration file. Printed as `file:line:column: message`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, as the operator named it.
+    pub path: PathBuf,
+    /// Line and column, both counted from 1, the column in characters. `None` when the error is of the whole file.
+    pub place: Option<(usize, usize)>,
+    /// What is wrong and what to do. It may have several lines when it shows lines to paste.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.path.display())?;
+        if let Some((line, column)) = self.place {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// All errors of a configuration file, in the order of the file. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// The errors of `text`, given as byte offsets. They are put in the order of the text; the same error at the same place counts once.
+    pub(super) fn of_text(
+        path: &Path,
+        text: &str,
+        mut errors: Vec<(usize, String)>,
+    ) -> ConfigErrors {
+        errors.sort();
+        errors.dedup();
+        let lift = |(offset, message)| ConfigError {
+            path: path.to_owned(),
+            place: Some(place(text, offset)),
+            message,
+        };
+        ConfigErrors(errors.into_iter().map(lift).collect())
+    }
+
+    /// One error of the file as a whole, such as one that cannot be opened.
+    pub(super) fn whole_file(path: &Path, message: String) -> ConfigErrors {
+        ConfigErrors(vec![ConfigError {
+            path: path.to_owned(),
+            place: None,
+            message,
+        }])
+    }
+
+    /// One error right behind the part of a file that could be read as text.
+    pub(super) fn at_end_of(path: &Path, text: &str, message: String) -> ConfigErrors {
+        ConfigErrors::of_text(path, text, vec![(text.len(), message)])
+    }
+
+    /// The errors, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+        self.0.iter()
+    }
+
+    /// How many there are: at least one.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Line and column, counted from 1, of a byte offset; the column in characters, as editors count.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters_from_one() {
+        assert_eq!(place("", 0), (1, 1));
+        assert_eq!(place("ab\ncd", 0), (1, 1));
+        assert_eq!(place("ab\ncd", 3), (2, 1));
+        assert_eq!(place("ab\ncd", 5), (2, 3));
+        assert_eq!(place("ä = ö", 3), (1, 3));
+        assert_eq!(
+            place("ab", 99),
+            (1, 3),
+            "an offset behind the text is its end"
+        );
+    }
+}

@@ -1,0 +1,449 @@
+//! A connection from accept to its shard, when it has to be waited for: handshakes, a CONNECT in pieces, a password, a refusal.
+//!
+//! One task per connection on the shard that accepted it, until it is handed over or closed. Each of its steps has a deadline; while it
+//! is silent it holds no buffer. What ends it is an [`End`], which is counted and logged in one place.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::Acceptor;
+use super::foreign::{self, Foreign};
+use super::greeting::{self, Refusal, Verdict};
+use super::http::HEAD_BYTES_MAX;
+use super::log_limit::{Cause, permit};
+use super::tls::TlsReload;
+use super::upgrade::{self, Judgement};
+use super::websocket::WebSocket;
+use crate::access::Identity;
+use crate::config::Protocol;
+use crate::mqtt::{Connect, ReasonCode};
+use crate::shard::byte_stream::{ByteStream, Layered, Socket};
+use crate::shard::greeted::{Dispatch, Greeted, ListenerSlot};
+
+/// How long a connection that was refused may take to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Bytes read at once before a connection has a shard.
+const READ_BYTES: usize = 2048;
+
+/// Smallest bound for a WebSocket message, which may hold many packets.
+const MESSAGE_BYTES_MIN: usize = 64 * 1024;
+
+/// A connection that has no shard yet.
+pub(super) struct Newcomer {
+    pub slot: ListenerSlot,
+    pub peer: SocketAddr,
+    /// Milliseconds of the node's clock.
+    pub accepted_at: u64,
+}
+
+/// Why a connection did not reach a shard.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Closed by the peer before a byte.
+    Silent,
+    /// Closed by the peer in the middle of something.
+    Left,
+    TimedOut(&'static str),
+    Network(io::Error),
+    Tls(io::Error),
+    Foreign(Foreign),
+    Upgrade(upgrade::Refusal),
+    Refused(Refusal),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Network(error)
+    }
+}
+
+/// Takes a connection through its handshakes and its CONNECT to its shard. `early` is what was read from it already.
+pub(super) async fn welcome<D: Dispatch>(
+    acceptor: Rc<Acceptor<D>>,
+    newcomer: Newcomer,
+    socket: std::net::TcpStream,
+    early: Vec<u8>,
+) {
+    let peer = newcomer.peer;
+    if let Err(end) = try_welcome(&acceptor, newcomer, socket, early).await {
+        report(&acceptor, peer, &end);
+    }
+}
+
+async fn try_welcome<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    newcomer: Newcomer,
+    socket: std::net::TcpStream,
+    early: Vec<u8>,
+) -> Result<(), End> {
+    let socket = TcpStream::from_std(socket)?;
+    let mut stream = establish(acceptor, socket).await?;
+    let mut bytes = early;
+    let rules = acceptor.rules(&newcomer.slot);
+    let reading = read_until(&mut stream, &mut bytes, |bytes| {
+        !matches!(greeting::judge(bytes, &rules), Verdict::Incomplete)
+    });
+    let connect_timeout = acceptor.listener.config.connect_timeout;
+    tokio::time::timeout(connect_timeout, reading)
+        .await
+        .map_err(|_| End::TimedOut("no CONNECT in time"))??;
+    let refusal = match greeting::judge(&bytes, &rules) {
+        Verdict::Hello {
+            connect,
+            packet_len,
+        } => match authenticate(acceptor, &connect).await {
+            Ok(identity) => {
+                return submit(
+                    acceptor,
+                    newcomer,
+                    stream,
+                    &connect,
+                    identity,
+                    bytes.split_at(packet_len),
+                );
+            }
+            Err(reason) => Refusal::of(&connect, reason, ""),
+        },
+        Verdict::Refused(refusal) => refusal,
+        Verdict::Foreign(found) => return Err(turn_away(acceptor, stream, bytes, found).await),
+        Verdict::Incomplete => return Err(End::Left),
+    };
+    stream.set_close_reason(refusal.reason);
+    farewell(&mut stream, &refusal.connack()).await;
+    Err(End::Refused(refusal))
+}
+
+/// Hands a connection on whose CONNECT and identity are known. `bytes` are the CONNECT and what was read behind it.
+pub(super) fn submit<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    newcomer: Newcomer,
+    stream: ByteStream,
+    connect: &Connect<'_>,
+    identity: Identity,
+    bytes: (&[u8], &[u8]),
+) -> Result<(), End> {
+    let (client_id, assigned_client_id) = greeting::client_id(connect)
+        .map_err(|error| End::Network(io::Error::other(error.to_string())))?;
+    acceptor
+        .listener
+        .counts
+        .greeted
+        .fetch_add(1, Ordering::Relaxed);
+    acceptor.dispatch.submit(Greeted {
+        stream,
+        connect: bytes.0.into(),
+        rest: bytes.1.to_vec(),
+        client_id,
+        assigned_client_id,
+        peer: newcomer.peer,
+        listener: newcomer.slot,
+        identity,
+        accepted_at: newcomer.accepted_at,
+    });
+    Ok(())
+}
+
+async fn authenticate<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    connect: &Connect<'_>,
+) -> Result<Identity, ReasonCode> {
+    let anonymous = acceptor.allows_anonymous();
+    acceptor
+        .access
+        .authenticate(anonymous, connect.user_name, connect.password)
+        .await
+}
+
+/// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
+async fn establish<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+) -> Result<ByteStream, End> {
+    let config = &acceptor.listener.config;
+    if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
+        return Ok(ByteStream::Tcp(Socket::attached(socket)));
+    }
+    // Boxed: only connections that shake hands carry the memory for it.
+    let shaking = Box::pin(shake_hands(acceptor, socket));
+    match tokio::time::timeout(config.handshake_timeout, shaking).await {
+        Ok(established) => established,
+        Err(_) => Err(End::TimedOut("no handshake in time")),
+    }
+}
+
+async fn shake_hands<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+) -> Result<ByteStream, End> {
+    let is_websocket = acceptor.listener.config.protocol == Protocol::Ws;
+    match &acceptor.tls {
+        Some(tls) => {
+            let stream = accept_tls(acceptor, tls, socket).await?;
+            if is_websocket {
+                upgrade(acceptor, stream).await
+            } else {
+                Ok(ByteStream::Layered(Box::new(stream)))
+            }
+        }
+        None => upgrade(acceptor, Socket::attached(socket)).await,
+    }
+}
+
+/// Looks at the first byte before rustls does, so that a client of another protocol is told apart from a broken one.
+async fn accept_tls<D>(
+    acceptor: &Acceptor<D>,
+    tls: &TlsReload,
+    mut socket: TcpStream,
+) -> Result<super::tls::TlsLayer, End> {
+    let mut first = [0; 1];
+    match socket.peek(&mut first).await? {
+        0 => Err(End::Silent),
+        _ if first[0] == foreign::TLS_HANDSHAKE => {
+            tls.accept(Socket::attached(socket)).await.map_err(End::Tls)
+        }
+        _ => {
+            let mut bytes = Vec::new();
+            read_until(&mut socket, &mut bytes, |bytes| {
+                foreign::protocol(bytes).is_some()
+            })
+            .await?;
+            let found = foreign::protocol(&bytes).unwrap_or(Foreign::Unknown);
+            if found == Foreign::Http {
+                read_head(&mut socket, &mut bytes).await?;
+                farewell(
+                    &mut socket,
+                    &foreign::http_on_tls_port(acceptor.listener.config.scheme()),
+                )
+                .await;
+            }
+            Err(End::Foreign(found))
+        }
+    }
+}
+
+async fn upgrade<D, S: Layered + 'static>(
+    acceptor: &Acceptor<D>,
+    mut stream: S,
+) -> Result<ByteStream, End> {
+    let config = &acceptor.listener.config;
+    let rules = upgrade::Rules {
+        path: &config.path,
+        allowed_origins: &config.allowed_origins,
+    };
+    let mut bytes = Vec::new();
+    let wanted = |bytes: &[u8]| match foreign::protocol(bytes) {
+        None => false,
+        Some(Foreign::Http) => upgrade::judge(bytes, &rules) != Judgement::Incomplete,
+        Some(_) => true,
+    };
+    read_until(&mut stream, &mut bytes, wanted).await?;
+    match foreign::protocol(&bytes) {
+        Some(Foreign::Http) => {}
+        found => return Err(End::Foreign(found.unwrap_or(Foreign::Unknown))),
+    }
+    match upgrade::judge(&bytes, &rules) {
+        Judgement::Accept {
+            response,
+            head_len,
+            subprotocol,
+        } => {
+            if subprotocol.is_none() {
+                acceptor
+                    .listener
+                    .counts
+                    .no_subprotocol
+                    .fetch_add(1, Ordering::Relaxed);
+            }
+            stream.write_all(&response).await?;
+            stream.flush().await?;
+            bytes.drain(..head_len);
+            let message_bytes_max = (acceptor.mqtt.max_packet_size as usize).max(MESSAGE_BYTES_MIN);
+            Ok(ByteStream::Layered(Box::new(
+                WebSocket::over(stream, bytes, message_bytes_max).await,
+            )))
+        }
+        Judgement::Refuse { response, why } => {
+            farewell(&mut stream, &response).await;
+            Err(End::Upgrade(why))
+        }
+        Judgement::Incomplete => Err(End::Left),
+    }
+}
+
+/// Tells a client of another protocol what it found, if there is a way.
+async fn turn_away<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    mut stream: ByteStream,
+    mut bytes: Vec<u8>,
+    found: Foreign,
+) -> End {
+    if found == Foreign::Http {
+        let head = tokio::time::timeout(FAREWELL, read_head(&mut stream, &mut bytes)).await;
+        if let Ok(Err(end)) = head {
+            return end;
+        }
+        farewell(
+            &mut stream,
+            &foreign::http_on_mqtt_port(&bytes, &acceptor.listener),
+        )
+        .await;
+    }
+    End::Foreign(found)
+}
+
+/// Reads to the end of an HTTP head, which is answered as a whole or not at all.
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S, bytes: &mut Vec<u8>) -> Result<(), End> {
+    let ended = |bytes: &[u8]| {
+        bytes.len() >= HEAD_BYTES_MAX || memchr::memmem::find(bytes, b"\r\n\r\n").is_some()
+    };
+    read_until(stream, bytes, ended).await
+}
+
+/// Reads until `enough` says so of all bytes read. Waits without a buffer.
+async fn read_until<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    bytes: &mut Vec<u8>,
+    enough: impl Fn(&[u8]) -> bool,
+) -> Result<(), End> {
+    while !enough(bytes) {
+        let read = std::future::poll_fn(|cx| {
+            let mut scratch = [MaybeUninit::uninit(); READ_BYTES];
+            let mut buf = ReadBuf::uninit(&mut scratch);
+            Pin::new(&mut *stream).poll_read(cx, &mut buf).map_ok(|()| {
+                bytes.extend_from_slice(buf.filled());
+                buf.filled().len()
+            })
+        });
+        if read.await? == 0 {
+            return Err(if bytes.is_empty() {
+                End::Silent
+            } else {
+                End::Left
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Says the last words, then reads and forgets until the peer closes: with unread bytes the kernel would reset the connection
+/// and the peer could lose what was said.
+async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, last_words: &[u8]) {
+    let saying = async {
+        stream.write_all(last_words).await?;
+        stream.shutdown().await?;
+        let mut sink = [0; 512];
+        while stream.read(&mut sink).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whether it was heard changes nothing.
+    let _ = tokio::time::timeout(FAREWELL, saying).await;
+}
+
+/// Counts what became of a connection, and logs it once per cause and second.
+pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
+    let listener = acceptor.listener.config.name.as_str();
+    if let Some(counter) = counter(acceptor, end) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    let Some((cause, what)) = cause(acceptor, end) else {
+        tracing::debug!(listener, %peer, ?end, "connection ended before its CONNECT");
+        return;
+    };
+    let Some(left_out) = permit(cause) else {
+        return;
+    };
+    match end {
+        End::Refused(refusal) => tracing::warn!(
+            listener, %peer, client = refusal.client_id.as_deref().unwrap_or_default(),
+            reason = refusal.reason.name(), left_out, "connection refused: {}", refusal.what
+        ),
+        End::Network(error) | End::Tls(error) => {
+            tracing::warn!(listener, %peer, %error, left_out, "{what}");
+        }
+        End::Upgrade(why) => tracing::warn!(listener, %peer, ?why, left_out, "{what}"),
+        _ => tracing::warn!(listener, %peer, left_out, "{what}"),
+    }
+}
+
+fn counter<'a, D>(acceptor: &'a Acceptor<D>, end: &End) -> Option<&'a AtomicU64> {
+    let counts = &acceptor.listener.counts;
+    Some(match end {
+        End::Silent => &counts.silent,
+        End::TimedOut(_) => &counts.timed_out,
+        End::Tls(_) => &counts.tls_failed,
+        End::Foreign(_) if acceptor.tls.is_some() => &counts.tls_failed,
+        End::Foreign(_) => &counts.malformed,
+        End::Upgrade(_) => &counts.upgrade_refused,
+        End::Refused(refusal) if is_malformed(refusal.reason) => &counts.malformed,
+        End::Refused(_) => &counts.refused,
+        End::Left | End::Network(_) => return None,
+    })
+}
+
+fn is_malformed(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::MalformedPacket | ReasonCode::ProtocolError | ReasonCode::PacketTooLarge
+    )
+}
+
+/// Under which cause an end is logged, and how it is said; `None` for what is no more than a probe or a lost connection.
+fn cause<D>(acceptor: &Acceptor<D>, end: &End) -> Option<(Cause, &'static str)> {
+    let config = &acceptor.listener.config;
+    let is_tls = acceptor.tls.is_some();
+    Some(match end {
+        End::Silent | End::Left => return None,
+        End::Network(error) if is_lost(error) => return None,
+        End::Network(_) => (Cause::Network, "connection failed"),
+        End::TimedOut(what) => (Cause::TimedOut, what),
+        End::Tls(error) if is_lost(error) => return None,
+        End::Tls(_) => (Cause::TlsHandshake, "TLS handshake failed"),
+        End::Foreign(Foreign::Tls) if !is_tls => (
+            Cause::TlsOnPlainPort,
+            "a TLS client on a port without TLS: it wants a listener with tls, or must connect without",
+        ),
+        End::Foreign(Foreign::Mqtt | Foreign::Http) if is_tls => (
+            Cause::PlainOnTlsPort,
+            "a client without TLS on a port with TLS",
+        ),
+        End::Foreign(Foreign::Http) => (
+            Cause::HttpOnMqttPort,
+            "an HTTP or WebSocket client on an MQTT port: it was told the WebSocket address",
+        ),
+        End::Foreign(Foreign::Mqtt) if config.protocol == Protocol::Ws => {
+            (Cause::NotMqtt, "a plain MQTT client on a WebSocket port")
+        }
+        End::Foreign(_) => (
+            Cause::NotMqtt,
+            "the first bytes are of no protocol spoken here",
+        ),
+        End::Upgrade(upgrade::Refusal::Origin(_)) => (
+            Cause::Origin,
+            "WebSocket refused for its Origin: if the page is yours, add the origin to allowed_origins of the [[listener]]",
+        ),
+        End::Upgrade(_) => (Cause::Upgrade, "WebSocket upgrade refused"),
+        End::Refused(refusal) => (Cause::Refused(refusal.reason), refusal.what),
+    })
+}
+
+/// Whether the peer simply went away.
+fn is_lost(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::TimedOut
+            | io::ErrorKind::UnexpectedEof
+    )
+}

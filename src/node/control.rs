@@ -1,0 +1,76 @@
+//! The control state of a node that is alone: commands are applied where they are proposed, one after the other.
+//!
+//! Order: what time brings about is put into the mailboxes under the lock under which it was applied. A shard that proposes a command takes its
+//! mailbox before it acts upon the outcome, so it sees consequences in the order of the commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use holdfast_raft::{Applied, Command, Effect, NodeId, Standalone};
+
+use crate::shard::mailbox::{Event, Ticket};
+use crate::shard::{ControlPlane, Shared};
+use crate::subscriptions::ShardId;
+
+pub(super) struct StandalonePlane {
+    standalone: Mutex<Standalone>,
+    shared: Arc<Shared>,
+}
+
+impl StandalonePlane {
+    pub fn new(node: NodeId, name: &str, shared: Arc<Shared>) -> StandalonePlane {
+        StandalonePlane {
+            standalone: Mutex::new(Standalone::new(node, name)),
+            shared,
+        }
+    }
+
+    fn send(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            let client = match &effect {
+                Effect::WillDue { client, .. } | Effect::SessionEnded { client, .. } => client,
+            };
+            let shard = self.shared.shard_of(client);
+            self.shared.mailboxes[usize::from(shard)].push(Event::Effect(effect));
+        }
+    }
+
+    fn tick(&self) {
+        let now = self.shared.clock.now();
+        let mut standalone = self.standalone.lock();
+        if standalone.next_due().is_some_and(|due| due <= now) {
+            let effects = standalone.tick(now);
+            self.send(effects);
+        }
+    }
+}
+
+impl ControlPlane for StandalonePlane {
+    fn propose(
+        &self,
+        _from: ShardId,
+        _ticket: Option<Ticket>,
+        command: Command,
+    ) -> Option<Applied> {
+        Some(
+            self.standalone
+                .lock()
+                .propose(self.shared.clock.now(), command),
+        )
+    }
+}
+
+/// Lets the time of the control state pass: Will delays and session expiries come due.
+pub(super) async fn run_clock(plane: Arc<StandalonePlane>) {
+    let mut tick = tokio::time::interval(CLOCK_TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        plane.tick();
+    }
+}
+
+/// The grain of Will Delay and Session Expiry, which are in seconds.
+const CLOCK_TICK: Duration = Duration::from_millis(100);

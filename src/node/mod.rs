@@ -1,0 +1,380 @@
+//! A node: what is started in which order, what watches over it, and how it ends.
+//!
+//! Start: identity and data directory, access, certificates, sockets; then the shards; only when all of them turn do the listeners
+//! accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
+//!
+//! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
+//! what was written to it, then the shards stop.
+//!
+//! The node owns what all shards share; each shard owns its sessions. Read [`control`] for how commands reach the control state.
+
+mod control;
+mod shards;
+mod sys_topics;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use holdfast_storage::{Identity, IdentityError};
+
+use crate::access::{Access, AccessError};
+use crate::config::{self, Config};
+use crate::limits;
+use crate::listener::tcp;
+use crate::listener::tls::{TlsError, TlsReload};
+use crate::metrics::{LogThrottle, Metrics};
+use crate::mqtt::ReasonCode;
+use crate::session;
+use crate::shard::Shared;
+use crate::shard::greeted::{Clock, ListenerState, WebSocketAddress};
+use crate::shard::mailbox::Event;
+
+use control::StandalonePlane;
+
+/// Why a node does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("the data directory cannot be used: {0}")]
+    Identity(#[from] IdentityError),
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    #[error("listener \"{listener}\": {error}")]
+    Tls { listener: String, error: TlsError },
+    #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
+    Bind {
+        listener: String,
+        address: SocketAddr,
+        error: io::Error,
+    },
+    #[error("cannot start a thread or its event loop: {0}")]
+    Thread(io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program, perhaps another broker, has this port: stop it or set `bind` to another port"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need a privilege: choose another or grant CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    }
+}
+
+/// A listener that is bound but does not accept yet.
+struct Bound {
+    state: Arc<ListenerState>,
+    socket: std::net::TcpListener,
+    tls: Option<Arc<TlsReload>>,
+}
+
+/// What the parts of a node that run for as long as it does have in common.
+struct Parts {
+    shared: Arc<Shared>,
+    access: Arc<Access>,
+    mqtt: Arc<config::Mqtt>,
+    listeners: Vec<Bound>,
+    /// The data directory stays locked for as long as the node runs.
+    _identity: Option<Identity>,
+}
+
+/// Runs a node until it is told to stop. `started` is when the process began, for the line that says how long the start took.
+pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("node")
+        .enable_all()
+        .build()
+        .map_err(StartError::Thread)?;
+    let _entered = runtime.enter();
+    let identity = config
+        .node
+        .data_dir
+        .as_deref()
+        .map(Identity::open_or_create)
+        .transpose()?;
+    let node_id = holdfast_raft::NodeId(
+        identity
+            .as_ref()
+            .map_or_else(random_node_id, Identity::node_id),
+    );
+    let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let listeners = bind_all(&config.listeners)?;
+    let shared = Arc::new(share(config));
+    let plane = Arc::new(StandalonePlane::new(
+        node_id,
+        &config.node.name,
+        shared.clone(),
+    ));
+    let parts = Parts {
+        shared,
+        access,
+        mqtt: Arc::new(config.mqtt.clone()),
+        listeners,
+        _identity: identity,
+    };
+    let (stop, stopping) = watch::channel(false);
+    let shards = shards::start(&parts, &plane, &stopping)?;
+    announce(config, &parts, started);
+    runtime.block_on(supervise(config, &parts, &plane, &stop, &stopping));
+    shards.stop();
+    info!(event = "stopped", "stopped");
+    Ok(())
+}
+
+/// Threads for work that blocks: password hashes of the node's own runtime.
+const BLOCKING_THREADS: usize = 4;
+
+fn random_node_id() -> u128 {
+    let mut bytes = [0; 16];
+    // Without a random source every node in memory has the id 0: it is alone and nobody compares it.
+    let _ = getrandom::fill(&mut bytes);
+    u128::from_be_bytes(bytes)
+}
+
+fn share(config: &Config) -> Shared {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let shards = if config.node.shards == 0 {
+        cores
+    } else {
+        config.node.shards
+    }
+    .min(limits::SHARDS_MAX);
+    Shared {
+        clock: Clock::start(),
+        limits: session_limits(&config.mqtt),
+        retained_max: config.mqtt.retained_max_messages,
+        connection_messages: config.log.connection_messages,
+        metrics: Metrics::new(shards),
+        mailboxes: (0..shards).map(|_| Default::default()).collect(),
+        index: Default::default(),
+        retained: Default::default(),
+        log_throttle: LogThrottle::default(),
+    }
+}
+
+fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
+    session::Limits {
+        packet_size_max: mqtt.max_packet_size,
+        inflight_max: mqtt.max_inflight,
+        receive_maximum: mqtt.receive_maximum,
+        topic_alias_max: mqtt.topic_alias_max,
+        topic_levels_max: mqtt.max_topic_levels,
+        subscriptions_max: mqtt.max_subscriptions,
+        queued_messages_max: mqtt.max_queued_messages,
+        queued_bytes_max: mqtt.max_queued_bytes,
+        queue_full: match mqtt.queue_full {
+            config::QueueFull::DropOldest => session::QueueFull::DropOldest,
+            config::QueueFull::DropNewest => session::QueueFull::DropNewest,
+            config::QueueFull::Disconnect => session::QueueFull::Disconnect,
+        },
+        queue_qos0: mqtt.queue_qos0,
+        session_expiry_max_secs: mqtt.session_expiry_max_secs(),
+        retain_available: mqtt.retain_available,
+        keep_alive_max_secs: mqtt.max_keepalive,
+        keep_alive_backoff: mqtt.keepalive_backoff,
+        will_bytes_max: limits::WILL_BYTES_MAX,
+    }
+}
+
+fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
+    let mut bound = Vec::new();
+    for listener in listeners {
+        let named = |error| StartError::Bind {
+            listener: listener.name.clone(),
+            address: listener.bind,
+            error,
+        };
+        let tls = listener
+            .tls
+            .as_ref()
+            .map(TlsReload::new)
+            .transpose()
+            .map_err(|error| StartError::Tls {
+                listener: listener.name.clone(),
+                error,
+            })?;
+        let socket = tcp::bind(listener.bind).map_err(named)?;
+        let address = socket.local_addr().map_err(named)?;
+        bound.push((listener, socket, address, tls));
+    }
+    let websocket = bound
+        .iter()
+        .find(|(listener, ..)| listener.is_websocket())
+        .map(|(listener, _, address, tls)| WebSocketAddress {
+            port: address.port(),
+            path: listener.path.clone(),
+            tls: tls.is_some(),
+        });
+    Ok(bound
+        .into_iter()
+        .map(|(listener, socket, address, tls)| Bound {
+            state: Arc::new(
+                ListenerState::new(listener.clone(), address).with_websocket(websocket.clone()),
+            ),
+            socket,
+            tls,
+        })
+        .collect())
+}
+
+/// One line for each open address, then one that says the node is ready.
+fn announce(config: &Config, parts: &Parts, started: Instant) {
+    for Bound { state, tls, .. } in &parts.listeners {
+        let protocol = if state.config.is_websocket() {
+            "ws"
+        } else {
+            "mqtt"
+        };
+        let path = if state.config.is_websocket() {
+            state.config.path.as_str()
+        } else {
+            ""
+        };
+        info!(
+            event = "listening",
+            listener = state.config.name,
+            protocol,
+            tls = tls.is_some(),
+            address = %state.bound,
+            anonymous = state.config.allow_anonymous.unwrap_or(false),
+            "listening on {}://{}{path}",
+            state.config.scheme(),
+            state.bound,
+        );
+    }
+    let durability = if config.node.data_dir.is_some() {
+        "sessions and messages are kept in memory; the data directory holds the node's identity"
+    } else {
+        "all state is in memory"
+    };
+    info!(
+        event = "ready",
+        node = config.node.name,
+        shards = parts.shared.mailboxes.len(),
+        start_ms = started.elapsed().as_millis() as u64,
+        durability,
+        "ready"
+    );
+}
+
+/// Runs the node's own tasks until a signal says stop, then lets the clients go.
+async fn supervise(
+    config: &Config,
+    parts: &Parts,
+    plane: &Arc<StandalonePlane>,
+    stop: &watch::Sender<bool>,
+    stopping: &watch::Receiver<bool>,
+) {
+    tokio::spawn(control::run_clock(plane.clone()));
+    tokio::spawn(expire_retained(parts.shared.clone()));
+    if !config.sys.interval.is_zero() {
+        tokio::spawn(sys_topics::run(parts.shared.clone(), config.sys.interval));
+    }
+    for bound in &parts.listeners {
+        if let Some(tls) = &bound.tls {
+            tokio::spawn(tls.clone().watch(stopping.clone()));
+        }
+    }
+    wait_for_stop(parts).await;
+    // Listeners stop accepting; the receivers that are left are those of the shards.
+    let _ = stop.send(true);
+    let grace = config.shutdown.grace;
+    info!(
+        event = "stopping",
+        connections = parts.shared.metrics.sum(|shard| &shard.connections),
+        grace_ms = grace.as_millis() as u64,
+        "stopping"
+    );
+    parts.shared.mailboxes.iter().for_each(|mailbox| {
+        mailbox.push(Event::CloseAll {
+            reason: ReasonCode::ServerShuttingDown,
+        })
+    });
+    let deadline = Instant::now() + grace;
+    while parts.shared.metrics.sum(|shard| &shard.connections) > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again.
+async fn wait_for_stop(parts: &Parts) {
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
+    ) else {
+        error!(event = "signals", "cannot wait for signals: stopping");
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            _ = hangup.recv() => reload(parts),
+        }
+    }
+}
+
+/// What is broken keeps its old version.
+fn reload(parts: &Parts) {
+    match parts.access.reload() {
+        Ok(()) => info!(event = "reload", what = "password file", "reloaded"),
+        Err(error) => {
+            error!(event = "reload", what = "password file", %error, "not reloaded: the old one stays in use")
+        }
+    }
+    for bound in &parts.listeners {
+        let Some(tls) = &bound.tls else { continue };
+        let listener = bound.state.config.name.as_str();
+        match tls.reload() {
+            Ok(()) => info!(
+                event = "reload",
+                what = "certificates",
+                listener,
+                "reloaded"
+            ),
+            Err(error) => {
+                error!(event = "reload", what = "certificates", listener, %error, "not reloaded: the old ones stay in use")
+            }
+        }
+    }
+}
+
+/// Removes retained messages whose expiry has come.
+async fn expire_retained(shared: Arc<Shared>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        let now = shared.clock.now();
+        while shared
+            .retained
+            .read()
+            .next_expiry()
+            .is_some_and(|at| at <= now)
+        {
+            if shared
+                .retained
+                .write()
+                .expire(now, limits::RETAINED_EXPIRE_BATCH)
+                == 0
+            {
+                warn!(
+                    event = "retained",
+                    "a retained message is due to expire and does not go"
+                );
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}

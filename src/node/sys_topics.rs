@@ -1,0 +1,103 @@
+//! The `$SYS` topics: what the node counts, published retained under the names that mosquitto gave them, so that existing
+//! exporters read them. Drops are there by reason too, under `$SYS/broker/publish/messages/dropped/`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::metrics::{DropReason, Metrics};
+use crate::mqtt::{Message, QoS};
+use crate::shard::Shared;
+use crate::shard::mailbox::Event;
+
+/// Publishes the topics every `interval`, for ever. What has not changed is published all the same: a subscriber that came
+/// late has the retained value, one that is there sees that the broker lives.
+pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
+    let mut tick = tokio::time::interval(interval);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        for (name, value) in topics(&shared) {
+            let message = message(&name, value);
+            shared.mailboxes[0].push(Event::Accept(Box::new(message)));
+        }
+    }
+}
+
+fn message(name: &str, value: String) -> Message {
+    Message {
+        id: Default::default(),
+        topic: format!("$SYS/broker/{name}").into(),
+        payload: Bytes::from(value),
+        properties: Bytes::new(),
+        qos: QoS::AtMostOnce,
+        retain: true,
+        expires_at: None,
+        publisher: "".into(),
+    }
+}
+
+fn topics(shared: &Shared) -> Vec<(String, String)> {
+    let metrics = &shared.metrics;
+    let uptime = shared.clock.now() / 1000;
+    let mut topics = vec![
+        (
+            "version".to_owned(),
+            format!("holdfast {}", env!("CARGO_PKG_VERSION")),
+        ),
+        ("uptime".to_owned(), format!("{uptime} seconds")),
+    ];
+    let mut number = |name: &str, value: u64| topics.push((name.to_owned(), value.to_string()));
+    let connected = metrics.sum(|shard| &shard.connections);
+    let sessions = metrics.sum(|shard| &shard.sessions);
+    number("clients/connected", connected);
+    number("clients/active", connected);
+    number("clients/disconnected", sessions.saturating_sub(connected));
+    number("clients/inactive", sessions.saturating_sub(connected));
+    number("clients/total", sessions.max(connected));
+    number(
+        "messages/received",
+        metrics.sum(|shard| &shard.packets_received),
+    );
+    number("bytes/received", metrics.sum(|shard| &shard.bytes_received));
+    number("bytes/sent", metrics.sum(|shard| &shard.bytes_sent));
+    number(
+        "publish/messages/received",
+        by_qos(metrics, |shard, qos| shard.publish_received[qos].get()),
+    );
+    number(
+        "publish/messages/sent",
+        by_qos(metrics, |shard, qos| shard.publish_sent[qos].get()),
+    );
+    number(
+        "publish/messages/dropped",
+        DropReason::ALL
+            .iter()
+            .map(|reason| metrics.dropped(*reason))
+            .sum(),
+    );
+    for reason in DropReason::ALL {
+        number(
+            &format!("publish/messages/dropped/{}", reason.label()),
+            metrics.dropped(reason),
+        );
+    }
+    number(
+        "subscriptions/count",
+        metrics.sum(|shard| &shard.subscriptions),
+    );
+    number(
+        "retained messages/count",
+        shared.retained.read().len() as u64,
+    );
+    topics
+}
+
+fn by_qos(metrics: &Metrics, count: impl Fn(&crate::metrics::ShardMetrics, usize) -> u64) -> u64 {
+    metrics
+        .shards
+        .iter()
+        .map(|shard| (0..3).map(|qos| count(shard, qos)).sum::<u64>())
+        .sum()
+}

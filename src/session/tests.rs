@@ -1,0 +1,744 @@
+//! Scripts of the session machine: each QoS flow with a reconnect at every step, the window, the queue and its limits; and
+//! the property that the records of a persistent session give back its state.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::metrics::{DropReason, ShardMetrics};
+use crate::mqtt::{
+    self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
+};
+
+use super::*;
+
+/// An outbox that keeps everything.
+#[derive(Default)]
+struct Pipe {
+    bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Wire for Pipe {
+    fn has_room(&self) -> bool {
+        !self.closed
+    }
+
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    fn append_shared(&mut self, bytes: Bytes) {
+        self.bytes.extend_from_slice(&bytes);
+    }
+}
+
+impl Pipe {
+    /// What was written since the last look, each packet in words.
+    fn read(&mut self) -> Vec<String> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut words = Vec::new();
+        let mut at = 0;
+        while let Some(frame) = mqtt::next_frame(&bytes[at..], u32::MAX).unwrap() {
+            words.push(in_words(
+                &mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server).unwrap(),
+            ));
+            at += frame.total_len;
+        }
+        assert_eq!(at, bytes.len(), "half a packet was written");
+        words
+    }
+}
+
+fn in_words(packet: &Packet<'_>) -> String {
+    let id = |id: &PacketId| id.get();
+    match packet {
+        Packet::Publish(publish) => {
+            let id = publish
+                .packet_id
+                .map_or(String::new(), |id| format!(" id {id}"));
+            let dup = if publish.dup { " dup" } else { "" };
+            format!(
+                "publish {} qos {}{id}{dup}",
+                String::from_utf8_lossy(publish.payload),
+                publish.qos as u8
+            )
+        }
+        Packet::PubAck(ack) => format!("puback {} {:?}", id(&ack.packet_id), ack.reason),
+        Packet::PubRec(ack) => format!("pubrec {} {:?}", id(&ack.packet_id), ack.reason),
+        Packet::PubRel(ack) => format!("pubrel {} {:?}", id(&ack.packet_id), ack.reason),
+        Packet::PubComp(ack) => format!("pubcomp {} {:?}", id(&ack.packet_id), ack.reason),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A session with its world.
+struct Bench {
+    session: Session,
+    pipe: Pipe,
+    limits: Limits,
+    metrics: ShardMetrics,
+    records: Vec<Record>,
+    now: u64,
+    epoch: u64,
+}
+
+impl Journal for &mut Vec<Record> {
+    fn record(&mut self, _client_id: &Arc<str>, record: Record) {
+        self.push(record);
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        packet_size_max: 1_000_000,
+        inflight_max: 100,
+        receive_maximum: 10,
+        topic_alias_max: 4,
+        topic_levels_max: 8,
+        subscriptions_max: 100,
+        queued_messages_max: 100,
+        queued_bytes_max: 1_000_000,
+        queue_full: QueueFull::DropOldest,
+        queue_qos0: false,
+        session_expiry_max_secs: u32::MAX,
+        retain_available: true,
+        keep_alive_max_secs: 0,
+        keep_alive_backoff: 1.5,
+        will_bytes_max: 1_000,
+    }
+}
+
+impl Bench {
+    fn persistent() -> Bench {
+        Bench::with(limits(), 3600, &[])
+    }
+
+    fn with(limits: Limits, expiry: u32, properties: &[Property<'_>]) -> Bench {
+        let session = Session::new("client".into());
+        let mut bench = Bench {
+            session,
+            pipe: Pipe::default(),
+            limits,
+            metrics: ShardMetrics::default(),
+            records: Vec::new(),
+            now: 1_000,
+            epoch: 0,
+        };
+        bench.connect(expiry, properties);
+        bench
+    }
+
+    fn connect(&mut self, expiry: u32, properties: &[Property<'_>]) {
+        let mut buf = PropertiesBuf::default();
+        buf.push(Property::SessionExpiryInterval(expiry));
+        properties.iter().for_each(|property| buf.push(*property));
+        let connect = Connect {
+            version: ProtocolVersion::V5,
+            clean_start: false,
+            keep_alive_secs: 60,
+            client_id: "client",
+            properties: buf.as_properties(),
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        let agreed = accept(&connect, &self.limits, 0);
+        self.epoch += 1;
+        self.session.connect(self.epoch, &agreed, self.now);
+    }
+
+    fn reconnect(&mut self) -> Vec<String> {
+        self.reconnect_with(&[])
+    }
+
+    fn reconnect_with(&mut self, properties: &[Property<'_>]) -> Vec<String> {
+        self.session.disconnect();
+        self.pipe.read();
+        let expiry = self.session.expiry_secs();
+        self.connect(expiry, properties);
+        self.in_turn(|session, turn, pipe| {
+            session.resend(turn, pipe);
+            session.pump(turn, pipe);
+        });
+        self.pipe.read()
+    }
+
+    fn in_turn<R>(
+        &mut self,
+        act: impl FnOnce(&mut Session, &mut Turn<'_, &mut Vec<Record>>, &mut Pipe) -> R,
+    ) -> R {
+        let mut turn = Turn {
+            now: self.now,
+            limits: &self.limits,
+            metrics: &self.metrics,
+            journal: &mut self.records,
+        };
+        act(&mut self.session, &mut turn, &mut self.pipe)
+    }
+
+    fn send(&mut self, payload: &str, qos: QoS) -> Verdict {
+        self.send_message(&message(payload, qos), qos)
+    }
+
+    fn send_message(&mut self, message: &Arc<Message>, qos: QoS) -> Verdict {
+        let delivery = Delivery {
+            qos,
+            retain: false,
+            subscription_ids: &[],
+            share: None,
+        };
+        self.in_turn(|session, turn, pipe| {
+            let wire = session.connected().is_some().then_some(pipe);
+            session.deliver(turn, &Outgoing::from_message(message), delivery, wire)
+        })
+    }
+
+    fn ack(&mut self, kind: &str, id: u16) -> Vec<String> {
+        self.ack_with(kind, id, ReasonCode::Success).unwrap()
+    }
+
+    fn ack_with(
+        &mut self,
+        kind: &str,
+        id: u16,
+        reason: ReasonCode,
+    ) -> Result<Vec<String>, Violation> {
+        let packet_id = PacketId::new(id).unwrap();
+        let ack = Ack {
+            packet_id,
+            reason,
+            properties: Properties::EMPTY,
+        };
+        self.in_turn(|session, turn, pipe| {
+            match kind {
+                "puback" => session.puback(turn, packet_id)?,
+                "pubrec" => session.pubrec(turn, &ack, pipe.buffer())?,
+                "pubrel" => session.pubrel(turn, packet_id, pipe.buffer()),
+                _ => session.pubcomp(turn, packet_id)?,
+            }
+            session.pump(turn, pipe);
+            Ok(())
+        })?;
+        Ok(self.pipe.read())
+    }
+
+    fn receive(&mut self, qos: QoS, id: u16) -> Result<&'static str, Violation> {
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain: false,
+            topic: "t",
+            packet_id: PacketId::new(id),
+            properties: Properties::EMPTY,
+            payload: b"",
+        };
+        self.in_turn(|session, turn, pipe| {
+            let routed = match session.publish(turn, &publish)? {
+                Inbound::Route(_) => "routed",
+                Inbound::Repeated => "repeated",
+                Inbound::Refused(_) => "refused",
+            };
+            session.acknowledge(&publish, ReasonCode::Success, pipe.buffer());
+            Ok(routed)
+        })
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.metrics.messages_dropped[reason as usize].get()
+    }
+}
+
+fn message(payload: &str, qos: QoS) -> Arc<Message> {
+    Arc::new(Message {
+        id: Default::default(),
+        topic: "t".into(),
+        payload: payload.to_owned().into(),
+        properties: Bytes::new(),
+        qos,
+        retain: false,
+        expires_at: None,
+        publisher: "publisher".into(),
+    })
+}
+
+use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+
+#[test]
+fn qos_1_out_is_sent_again_with_dup_and_its_old_id_until_it_is_acknowledged() {
+    let mut bench = Bench::persistent();
+    bench.send("a", AtLeastOnce);
+    assert_eq!(bench.pipe.read(), ["publish a qos 1 id 1"]);
+    assert_eq!(bench.reconnect(), ["publish a qos 1 id 1 dup"]);
+    assert_eq!(bench.reconnect(), ["publish a qos 1 id 1 dup"]);
+    assert!(bench.ack("puback", 1).is_empty());
+    assert!(bench.reconnect().is_empty());
+}
+
+#[test]
+fn qos_2_out_goes_on_where_it_was_at_every_step() {
+    let mut bench = Bench::persistent();
+    bench.send("a", ExactlyOnce);
+    assert_eq!(bench.pipe.read(), ["publish a qos 2 id 1"]);
+    assert_eq!(bench.reconnect(), ["publish a qos 2 id 1 dup"]);
+    assert_eq!(bench.ack("pubrec", 1), ["pubrel 1 Success"]);
+    assert_eq!(
+        bench.reconnect(),
+        ["pubrel 1 Success"],
+        "never PUBLISH again [MQTT-4.3.3-10]"
+    );
+    assert_eq!(
+        bench.ack("pubrec", 1),
+        ["pubrel 1 Success"],
+        "a repeated PUBREC"
+    );
+    assert!(bench.ack("pubcomp", 1).is_empty());
+    assert!(bench.reconnect().is_empty());
+}
+
+#[test]
+fn a_negative_pubrec_or_puback_ends_the_delivery() {
+    let mut bench = Bench::persistent();
+    bench.send("a", ExactlyOnce);
+    bench.send("b", AtLeastOnce);
+    bench
+        .ack_with("pubrec", 1, ReasonCode::QuotaExceeded)
+        .unwrap();
+    bench
+        .ack_with("puback", 2, ReasonCode::NotAuthorized)
+        .unwrap();
+    assert!(bench.reconnect().is_empty());
+}
+
+#[test]
+fn acknowledgements_of_the_wrong_kind_end_the_connection() {
+    let mut bench = Bench::persistent();
+    bench.send("a", AtLeastOnce);
+    bench.send("b", ExactlyOnce);
+    for (kind, id) in [("pubrec", 1), ("pubcomp", 1), ("puback", 2), ("pubcomp", 2)] {
+        assert_eq!(
+            bench
+                .ack_with(kind, id, ReasonCode::Success)
+                .unwrap_err()
+                .reason,
+            ReasonCode::ProtocolError,
+            "{kind} {id}"
+        );
+    }
+}
+
+#[test]
+fn acknowledgements_of_unknown_packets_are_answered_and_change_nothing() {
+    let mut bench = Bench::persistent();
+    bench.pipe.read();
+    assert!(bench.ack("puback", 9).is_empty());
+    assert_eq!(
+        bench.ack("pubrec", 9),
+        ["pubrel 9 PacketIdentifierNotFound"]
+    );
+    assert_eq!(
+        bench.ack("pubrel", 9),
+        ["pubcomp 9 PacketIdentifierNotFound"]
+    );
+    assert!(bench.ack("pubcomp", 9).is_empty());
+}
+
+#[test]
+fn qos_2_in_is_routed_once_however_often_it_comes() {
+    let mut bench = Bench::persistent();
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "routed");
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "repeated");
+    bench.reconnect();
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "repeated");
+    assert_eq!(bench.pipe.read(), ["pubrec 7 Success"]);
+    assert_eq!(bench.ack("pubrel", 7), ["pubcomp 7 Success"]);
+    assert_eq!(
+        bench.receive(ExactlyOnce, 7).unwrap(),
+        "routed",
+        "released: a new message"
+    );
+}
+
+#[test]
+fn more_qos_2_than_the_receive_maximum_ends_the_connection() {
+    let mut bench = Bench::persistent();
+    (1..=10).for_each(|id| _ = bench.receive(ExactlyOnce, id).unwrap());
+    assert_eq!(
+        bench.receive(ExactlyOnce, 11).unwrap_err().reason,
+        ReasonCode::ReceiveMaximumExceeded
+    );
+    bench.ack("pubrel", 1);
+    assert!(bench.receive(ExactlyOnce, 12).is_ok());
+}
+
+#[test]
+fn the_window_never_exceeds_the_receive_maximum_and_refills_in_order() {
+    let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
+    ["a", "b", "c", "d"]
+        .iter()
+        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+    assert_eq!(
+        bench.pipe.read(),
+        ["publish a qos 1 id 1", "publish b qos 1 id 2"]
+    );
+    assert_eq!(bench.ack("puback", 2), ["publish c qos 1 id 3"]);
+    assert_eq!(bench.ack("puback", 1), ["publish d qos 1 id 4"]);
+}
+
+#[test]
+fn a_new_connection_has_a_fresh_quota() {
+    let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(1)]);
+    ["a", "b", "c"]
+        .iter()
+        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+    assert_eq!(
+        bench.reconnect_with(&[Property::ReceiveMaximum(4)]),
+        [
+            "publish a qos 1 id 1 dup",
+            "publish b qos 1 id 2",
+            "publish c qos 1 id 3"
+        ]
+    );
+}
+
+#[test]
+fn qos_0_passes_a_full_window_but_never_another_qos_0() {
+    let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(1)]);
+    bench.send("a", AtLeastOnce);
+    bench.send("b", AtLeastOnce);
+    bench.send("x", AtMostOnce);
+    assert_eq!(
+        bench.pipe.read(),
+        ["publish a qos 1 id 1", "publish x qos 0"]
+    );
+    bench.pipe.closed = true;
+    bench.send("y", AtMostOnce);
+    bench.pipe.closed = false;
+    bench.send("z", AtMostOnce);
+    assert!(bench.pipe.read().is_empty(), "z waits behind y");
+    bench.in_turn(|session, turn, pipe| session.pump(turn, pipe));
+    assert_eq!(bench.pipe.read(), ["publish y qos 0", "publish z qos 0"]);
+}
+
+#[test]
+fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
+    let kept = |queue_full| {
+        let mut bench = Bench::with(
+            Limits {
+                queued_messages_max: 2,
+                queue_full,
+                ..limits()
+            },
+            3600,
+            &[],
+        );
+        bench.session.disconnect();
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+        assert_eq!(
+            (
+                bench.dropped(DropReason::QueueFull),
+                bench.session.dropped()
+            ),
+            (1, 1)
+        );
+        let kept: Vec<String> = bench
+            .session
+            .queue()
+            .iter()
+            .map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned())
+            .collect();
+        kept.join("")
+    };
+    assert_eq!(kept(QueueFull::DropOldest), "bc");
+    assert_eq!(kept(QueueFull::DropNewest), "ab");
+    assert_eq!(kept(QueueFull::Disconnect), "ab");
+    let mut bench = Bench::with(
+        Limits {
+            queued_messages_max: 1,
+            queue_full: QueueFull::Disconnect,
+            ..limits()
+        },
+        3600,
+        &[],
+    );
+    bench.pipe.closed = true;
+    assert_eq!(bench.send("a", AtLeastOnce), Verdict::Taken);
+    assert_eq!(bench.send("b", AtLeastOnce), Verdict::Overflow);
+}
+
+#[test]
+fn the_queue_is_bounded_in_bytes_too() {
+    let size = message("a", AtLeastOnce).size();
+    let mut bench = Bench::with(
+        Limits {
+            queued_bytes_max: 3 * size,
+            ..limits()
+        },
+        3600,
+        &[],
+    );
+    bench.session.disconnect();
+    (0..10).for_each(|_| _ = bench.send("a", AtLeastOnce));
+    assert_eq!(
+        (bench.session.queue().len(), bench.session.queue().bytes()),
+        (3, 3 * size)
+    );
+    assert_eq!(bench.dropped(DropReason::QueueFull), 7);
+}
+
+#[test]
+fn qos_0_is_kept_for_a_detached_session_only_when_configured() {
+    let mut bench = Bench::persistent();
+    bench.session.disconnect();
+    bench.send("a", AtMostOnce);
+    assert_eq!(
+        (
+            bench.session.queue().len(),
+            bench.dropped(DropReason::Disconnected)
+        ),
+        (0, 1)
+    );
+    bench.limits.queue_qos0 = true;
+    bench.send("b", AtMostOnce);
+    assert_eq!(bench.reconnect(), ["publish b qos 0"]);
+}
+
+#[test]
+fn what_expired_is_dropped_when_its_turn_comes() {
+    let mut bench = Bench::persistent();
+    bench.session.disconnect();
+    let expiring = Arc::new(Message {
+        expires_at: Some(5_000),
+        ..(*message("a", AtLeastOnce)).clone()
+    });
+    bench.send_message(&expiring, AtLeastOnce);
+    bench.send("b", AtLeastOnce);
+    bench.now = 5_000;
+    assert_eq!(bench.reconnect(), ["publish b qos 1 id 1"]);
+    assert_eq!(bench.dropped(DropReason::Expired), 1);
+}
+
+#[test]
+fn a_message_that_the_client_cannot_take_is_dropped_and_blocks_nothing() {
+    let mut bench = Bench::persistent();
+    bench.session.disconnect();
+    bench.send("1", AtLeastOnce);
+    bench.send(&"x".repeat(500), AtLeastOnce);
+    bench.send("2", ExactlyOnce);
+    assert_eq!(
+        bench.reconnect_with(&[Property::MaximumPacketSize(100)]),
+        ["publish 1 qos 1 id 1", "publish 2 qos 2 id 3"].map(str::to_owned)
+    );
+    assert_eq!(bench.dropped(DropReason::TooLarge), 1);
+    // A packet of exactly the limit: 2 (header) + 3 (topic) + 2 (id) + 1 (properties) + payload.
+    bench.send(&"y".repeat(92), AtLeastOnce);
+    bench.send(&"z".repeat(93), AtLeastOnce);
+    assert_eq!(bench.pipe.read().len(), 1);
+    assert_eq!(bench.dropped(DropReason::TooLarge), 2);
+}
+
+#[test]
+fn a_session_that_ends_with_its_connection_keeps_no_bodies() {
+    let mut bench = Bench::with(limits(), 0, &[]);
+    bench.send("a", AtLeastOnce);
+    assert!(
+        bench
+            .session
+            .window
+            .iter()
+            .all(|inflight| inflight.queued.is_none())
+    );
+    assert!(bench.records.is_empty(), "and writes nothing down");
+}
+
+#[test]
+fn a_member_gives_back_qos_1_and_what_it_never_sent_of_qos_2() {
+    let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
+    let share: Arc<str> = "$share/g/t".into();
+    for (payload, qos) in [
+        ("1", AtLeastOnce),
+        ("2", ExactlyOnce),
+        ("3", ExactlyOnce),
+        ("4", AtLeastOnce),
+    ] {
+        let delivery = Delivery {
+            qos,
+            retain: false,
+            subscription_ids: &[],
+            share: Some(&share),
+        };
+        bench.in_turn(|session, turn, pipe| {
+            session.deliver(
+                turn,
+                &Outgoing::from_message(&message(payload, qos)),
+                delivery,
+                Some(pipe),
+            )
+        });
+    }
+    let given = |bench: &mut Bench, unsent_only| -> String {
+        let given = bench
+            .in_turn(|session, turn, _| session.give_back(turn, Some("$share/g/t"), unsent_only));
+        given
+            .iter()
+            .map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned())
+            .collect()
+    };
+    assert_eq!(
+        given(&mut bench, true),
+        "34",
+        "a member that may come back keeps what it was sent"
+    );
+    assert_eq!(
+        given(&mut bench, false),
+        "1",
+        "one that leaves for good keeps QoS 2 in delivery [MQTT-4.8.2-5]"
+    );
+}
+
+#[test]
+fn topics_of_the_server_and_too_deep_ones_are_refused() {
+    let mut bench = Bench::persistent();
+    for (topic, expected) in [
+        ("$SYS/x", "refused"),
+        ("$share/x", "refused"),
+        ("$own/x", "routed"),
+        ("1/2/3/4/5/6/7/8", "routed"),
+        ("1/2/3/4/5/6/7/8/9", "refused"),
+    ] {
+        let publish = Publish {
+            dup: false,
+            qos: AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            properties: Properties::EMPTY,
+            payload: b"",
+        };
+        let inbound = bench.in_turn(|session, turn, _| session.publish(turn, &publish).unwrap());
+        let routed = if matches!(inbound, Inbound::Route(_)) {
+            "routed"
+        } else {
+            "refused"
+        };
+        assert_eq!(routed, expected, "{topic}");
+    }
+}
+
+/// One step of a random life.
+#[derive(Debug, Clone)]
+enum Step {
+    Send(QoS, bool),
+    Ack(&'static str, u16, bool),
+    Receive(u16),
+    Reconnect(u16),
+    Disconnect,
+    Subscribe(u8),
+    Unsubscribe(u8),
+    Congest(bool),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let qos = prop_oneof![Just(AtMostOnce), Just(AtLeastOnce), Just(ExactlyOnce)];
+    let kind = prop_oneof![
+        Just("puback"),
+        Just("pubrec"),
+        Just("pubrel"),
+        Just("pubcomp")
+    ];
+    let step = prop_oneof![
+        6 => (qos, any::<bool>()).prop_map(|(qos, expires)| Step::Send(qos, expires)),
+        8 => (kind, 1u16..8, prop::bool::weighted(0.1)).prop_map(|(kind, id, negative)| Step::Ack(kind, id, negative)),
+        3 => (1u16..6).prop_map(Step::Receive),
+        2 => (1u16..5).prop_map(Step::Reconnect),
+        1 => Just(Step::Disconnect),
+        1 => (0u8..4).prop_map(Step::Subscribe),
+        1 => (0u8..4).prop_map(Step::Unsubscribe),
+        1 => any::<bool>().prop_map(Step::Congest),
+        1 => (0u64..3_000).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+fn take_step(bench: &mut Bench, number: usize, step: Step) {
+    let options = SubscriptionOptions {
+        qos: AtLeastOnce,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::SendAtSubscribe,
+    };
+    match step {
+        Step::Send(qos, expires) => {
+            let expires_at = expires.then_some(bench.now + 2_000);
+            let message = Arc::new(Message {
+                expires_at,
+                ..(*message(&number.to_string(), qos)).clone()
+            });
+            bench.send_message(&message, qos);
+        }
+        Step::Ack(kind, id, negative) if bench.session.connected().is_some() => {
+            let reason = if negative {
+                ReasonCode::UnspecifiedError
+            } else {
+                ReasonCode::Success
+            };
+            // A wrong kind is refused and changes nothing; the shard would close.
+            let _ = bench.ack_with(kind, id, reason);
+        }
+        Step::Receive(id) if bench.session.connected().is_some() => {
+            _ = bench.receive(ExactlyOnce, id)
+        }
+        Step::Ack(..) | Step::Receive(_) => {}
+        Step::Reconnect(receive_maximum) => {
+            drop(bench.reconnect_with(&[Property::ReceiveMaximum(receive_maximum)]))
+        }
+        Step::Disconnect => bench.session.disconnect(),
+        Step::Subscribe(n) => {
+            let filter: Arc<str> = format!("f/{n}").into();
+            bench.in_turn(|session, turn, _| {
+                session.subscribe(
+                    turn,
+                    &filter,
+                    Subscription {
+                        options,
+                        subscription_id: Some(u32::from(n) + 1),
+                    },
+                )
+            });
+        }
+        Step::Unsubscribe(n) => {
+            _ = bench.in_turn(|session, turn, _| session.unsubscribe(turn, &format!("f/{n}")))
+        }
+        Step::Congest(closed) => {
+            bench.pipe.closed = closed;
+            if !closed && bench.session.connected().is_some() {
+                bench.in_turn(|session, turn, pipe| session.pump(turn, pipe));
+            }
+        }
+        Step::Wait(ms) => bench.now += ms,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_records_of_a_session_give_back_its_state(steps in steps()) {
+        let limits = Limits { queued_messages_max: 5, ..limits() };
+        let mut bench = Bench::with(limits, 3600, &[Property::ReceiveMaximum(3)]);
+        for (number, step) in steps.into_iter().enumerate() {
+            take_step(&mut bench, number, step);
+            let mut restored = Session::new("client".into());
+            bench.records.iter().cloned().for_each(|record| restored.restore(record));
+            prop_assert_eq!(&restored.queue, &bench.session.queue);
+            prop_assert_eq!(restored.window.iter().collect::<Vec<_>>(), bench.session.window.iter().collect::<Vec<_>>());
+            prop_assert_eq!(&restored.accepted, &bench.session.accepted);
+            prop_assert_eq!(&restored.subscriptions, &bench.session.subscriptions);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! CONNECT on the shard of its client id: the lease, the takeover of an older connection, CONNACK; and how a session is left
+//! and ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
+use tracing::{info, warn};
+
+use crate::limits;
+use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
+use crate::session::{self, Agreed, Session, Wire, will};
+use crate::subscriptions::SessionKey;
+use crate::topic::TopicFilter;
+
+use super::connection::{Connection, State};
+use super::greeted::Greeted;
+use super::outbox::Outbox;
+use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
+use crate::session::NoJournal;
+
+/// What is kept between CONNECT and CONNACK.
+pub(super) struct Connecting {
+    agreed: Agreed,
+    assigned_client_id: bool,
+    /// Bytes that the client sent behind its CONNECT.
+    rest: Vec<u8>,
+}
+
+impl Shard {
+    /// Takes a greeted connection and asks for the lease of its client id.
+    pub(super) fn connect(&mut self, mut greeted: Greeted) {
+        if let Err(error) = greeted.stream.attach() {
+            warn!(event = "close", peer = %greeted.peer, %error, "the socket cannot be moved to its shard");
+            return;
+        }
+        let packet = std::mem::take(&mut greeted.connect);
+        let Some(connect) = decode_connect(&packet) else {
+            warn!(event = "close", peer = %greeted.peer, "a listener handed over something that is no CONNECT packet");
+            return;
+        };
+        let keep_alive_cap = greeted
+            .listener
+            .config
+            .max_server_keepalive
+            .map_or(0, |cap| u16::try_from(cap.as_secs()).unwrap_or(u16::MAX));
+        let agreed = session::accept(&connect, &self.shared.limits, keep_alive_cap);
+        let will = will::encode(&connect, &self.shared.limits);
+        let client = greeted.client_id.clone();
+        let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
+        let (key, serial) = self.admit(greeted, agreed);
+        match will {
+            Ok(will) => {
+                let will = will.map(|will| LeaseWill {
+                    delay_secs: will.delay_secs,
+                    message: will.message,
+                });
+                self.propose_for(
+                    Pending::Connect {
+                        connection: key,
+                        serial,
+                    },
+                    Command::Acquire {
+                        client,
+                        clean,
+                        expiry_secs,
+                        will,
+                    },
+                );
+            }
+            Err(violation) => self.refuse(key, violation.reason, violation.what),
+        }
+    }
+
+    /// Enters a connection that waits for its lease.
+    fn admit(&mut self, greeted: Greeted, agreed: Agreed) -> (ConnectionKey, u64) {
+        let ping_every_ms = if greeted.stream.transport().is_websocket() {
+            greeted.listener.config.ping_interval.as_millis() as u64
+        } else {
+            0
+        };
+        self.next_serial += 1;
+        let serial = self.next_serial;
+        let connection = Connection {
+            serial,
+            stream: greeted.stream,
+            version: agreed.version,
+            packet_size_max: agreed.packet_size_max,
+            state: State::Connecting(Box::new(Connecting {
+                agreed,
+                assigned_client_id: greeted.assigned_client_id,
+                rest: greeted.rest,
+            })),
+            outbox: Outbox::default(),
+            partial: Vec::new(),
+            waker: None,
+            dirty: false,
+            paused: false,
+            stalled: false,
+            shut: false,
+            timer: None,
+            ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),
+            ping_every_ms,
+            linger_until: None,
+            replays: VecDeque::new(),
+            peer: greeted.peer,
+            client_id: greeted.client_id,
+            listener: greeted.listener,
+        };
+        let key = self.connections.insert(connection) as ConnectionKey;
+        self.unborn.push((key, serial));
+        self.metrics().connections.add(1);
+        self.metrics().connections_accepted.add(1);
+        (key, serial)
+    }
+
+    /// Refuses a CONNECT that the listener could not judge.
+    fn refuse(&mut self, key: ConnectionKey, reason: ReasonCode, what: &'static str) {
+        let Some(connection) = self.connection(key) else {
+            return;
+        };
+        let (peer, client_id) = (connection.peer, connection.client_id.clone());
+        ConnAck {
+            session_present: false,
+            reason,
+            properties: Properties::EMPTY,
+        }
+        .encode(connection.version, connection.outbox.buffer());
+        connection.version = ProtocolVersion::V3_1_1; // CONNACK was the last packet: no DISCONNECT follows it [MQTT-3.2.2-7].
+        info!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), what, "connection refused");
+        self.begin_closing(key, Close::ByServer { reason, what });
+    }
+
+    /// The lease of the client id was granted: the older connection goes, the session comes, CONNACK is written.
+    pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
+        let (epoch, session_present) = match outcome {
+            Outcome::Acquired {
+                epoch,
+                session_present,
+                ..
+            } => (epoch, session_present),
+            _ => {
+                self.refuse(
+                    key,
+                    ReasonCode::ServerUnavailable,
+                    "no lease for this client id",
+                );
+                return;
+            }
+        };
+        let Some(connection) = self
+            .connections
+            .get_mut(key as usize)
+            .filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        let client_id = connection.client_id.clone();
+        let State::Connecting(connecting) =
+            std::mem::replace(&mut connection.state, State::Closing)
+        else {
+            return;
+        };
+        self.take_over(&client_id);
+        if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
+            // It has ended in the control state; the word of that may still be on its way.
+            self.end_session(older);
+        }
+        let session = self.session_of(&client_id);
+        let resumed = session_present && self.sessions[session as usize].session.epoch() > 0;
+        self.open(key, session, epoch, &connecting.agreed);
+        self.write_connack(key, session, &connecting, resumed);
+        self.log_connect(key, &connecting.agreed, resumed);
+        self.arm_timer(key);
+        self.mark_dirty(key);
+        if !connecting.rest.is_empty() {
+            self.received(key, serial, &connecting.rest);
+        }
+        self.wake(key);
+    }
+
+    /// Closes the older connection of the client id, if there is one [MQTT-3.1.4-3]. Its lease is the newer one's already.
+    fn take_over(&mut self, client_id: &str) {
+        let Some(session) = self.by_client.get(client_id).copied() else {
+            return;
+        };
+        let Some(older) = self.sessions[session as usize].connection else {
+            return;
+        };
+        self.metrics().sessions_taken_over.add(1);
+        let close = Close::ByServer {
+            reason: ReasonCode::SessionTakenOver,
+            what: "another connection has come with this client id [MQTT-3.1.4-3]",
+        };
+        self.log_close(older, close);
+        self.detach_locally(session);
+        self.begin_closing(older, close);
+    }
+
+    /// The session of a client id, a new one if there is none.
+    fn session_of(&mut self, client_id: &Arc<str>) -> SessionKey {
+        if let Some(session) = self.by_client.get(client_id) {
+            return *session;
+        }
+        let slot = SessionSlot {
+            session: Session::new(client_id.clone()),
+            connection: None,
+            target: (0, 0),
+        };
+        let session = self.sessions.insert(slot) as SessionKey;
+        self.by_client.insert(client_id.clone(), session);
+        self.metrics().sessions.add(1);
+        session
+    }
+
+    fn open(&mut self, key: ConnectionKey, session: SessionKey, epoch: u64, agreed: &Agreed) {
+        let now = self.now;
+        let slot = &mut self.sessions[session as usize];
+        slot.session.connect(epoch, agreed, now);
+        slot.connection = Some(key);
+        self.connections[key as usize].state = State::Open { session };
+        self.connections[key as usize]
+            .outbox
+            .prepare(&mut self.pool);
+        self.set_shares_connected(session, true);
+    }
+
+    /// CONNACK, then everything that was under way, then what waited [MQTT-3.2.0-1], [MQTT-4.4.0-1].
+    fn write_connack(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        connecting: &Connecting,
+        resumed: bool,
+    ) {
+        let mut turn = turn!(self);
+        let session = &mut self.sessions[session as usize].session;
+        let outbox = &mut self.connections[key as usize].outbox;
+        let assigned = connecting
+            .assigned_client_id
+            .then_some(&**session.client_id())
+            .map(str::to_owned);
+        connecting
+            .agreed
+            .write_connack(turn.limits, resumed, assigned.as_deref(), outbox.buffer());
+        if resumed {
+            turn.metrics.sessions_resumed.add(1);
+            session.resend(&mut turn, outbox);
+            session.pump(&mut turn, outbox);
+        }
+    }
+
+    fn log_connect(&self, key: ConnectionKey, agreed: &Agreed, resumed: bool) {
+        if !self.shared.connection_messages {
+            return;
+        }
+        let connection = &self.connections[key as usize];
+        info!(
+            event = "connect",
+            client_id = &*connection.client_id,
+            peer = %connection.peer,
+            listener = connection.listener.config.name,
+            transport = connection.stream.transport().name(),
+            version = agreed.version.level(),
+            keep_alive_secs = agreed.keep_alive_secs,
+            session_present = resumed,
+            "connected"
+        );
+    }
+
+    /// One line for each cause, client and second when it is the client's fault; otherwise only if connections are logged.
+    pub(super) fn log_close(&self, key: ConnectionKey, close: Close) {
+        let Some(connection) = self.connections.get(key as usize) else {
+            return;
+        };
+        let (client_id, peer) = (&*connection.client_id, connection.peer);
+        match close {
+            Close::ByServer { reason, what } if !what.is_empty() => {
+                self.metrics().protocol_errors.add(u64::from(
+                    reason != ReasonCode::SessionTakenOver
+                        && reason != ReasonCode::KeepAliveTimeout,
+                ));
+                let cause = format!("close {} {client_id}", reason as u8);
+                if let Some(held_back) = self.shared.log_throttle.admit(&cause, self.now) {
+                    warn!(event = "close", client_id, %peer, reason = reason.name(), what, held_back, "connection closed by the server");
+                }
+            }
+            Close::ByServer { reason, .. } if self.shared.connection_messages => {
+                info!(event = "close", client_id, %peer, reason = reason.name(), "connection closed by the server")
+            }
+            Close::ByClient { reason, .. } if self.shared.connection_messages => {
+                info!(event = "close", client_id, %peer, reason = reason.name(), "disconnected")
+            }
+            Close::Lost if self.shared.connection_messages => {
+                info!(event = "close", client_id, %peer, reason = "connection lost", "disconnected")
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection of a session ends: the control state hears of it, with the fate of the Will.
+    pub(super) fn leave(&mut self, session: SessionKey, close: Close) {
+        let will = match close {
+            Close::ByClient {
+                publish_will: false,
+                ..
+            } => WillFate::Drop,
+            _ => WillFate::Keep,
+        };
+        self.detach_locally(session);
+        let state = &self.sessions[session as usize].session;
+        let command = Command::Detach {
+            client: state.client_id().clone(),
+            epoch: state.epoch(),
+            will,
+            expiry_secs: state.expiry_secs(),
+        };
+        let ends = state.expiry_secs() == 0;
+        if ends {
+            self.end_session(session);
+        }
+        self.propose(command);
+    }
+
+    /// Takes the connection off a session. Members of share groups give back what was never sent to them.
+    fn detach_locally(&mut self, session: SessionKey) {
+        let slot = &mut self.sessions[session as usize];
+        slot.connection = None;
+        slot.session.disconnect();
+        self.set_shares_connected(session, false);
+        self.give_back(session, None, true);
+    }
+
+    /// The session has ended: by its expiry, or because a new one took its place [MQTT-3.1.2-4], [MQTT-4.1.0-2].
+    pub(super) fn session_ended(&mut self, client_id: &str, epoch: u64) {
+        let Some(session) = self.by_client.get(client_id).copied() else {
+            return;
+        };
+        if self.sessions[session as usize].session.epoch() != epoch {
+            return;
+        }
+        self.take_over(client_id);
+        self.end_session(session);
+    }
+
+    /// Forgets a session and all that it holds.
+    fn end_session(&mut self, session: SessionKey) {
+        let subscriptions: Vec<Arc<str>> = self.sessions[session as usize]
+            .session
+            .subscriptions()
+            .map(|(filter, _)| filter.clone())
+            .collect();
+        let mut removed = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for filter in &subscriptions {
+            self.leave_index(session, filter, &mut removed);
+        }
+        self.propose_removed(removed);
+        drop(order);
+        self.give_back(session, None, false);
+        let slot = self.sessions.remove(session as usize);
+        self.by_client.remove(slot.session.client_id());
+        self.metrics().sessions.sub(1);
+        self.metrics().sessions_ended.add(1);
+        self.metrics().subscriptions.sub(subscriptions.len() as u64);
+    }
+
+    fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
+        let session = &self.sessions[session as usize].session;
+        for (text, _) in session.subscriptions() {
+            if let Ok(TopicFilter {
+                share: Some(_),
+                filter,
+            }) = TopicFilter::parse(text)
+            {
+                self.shared
+                    .index
+                    .set_share_connected(text, filter, session.client_id(), connected);
+            }
+        }
+    }
+
+    /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is
+    /// nobody else.
+    pub(super) fn give_back(
+        &mut self,
+        session: SessionKey,
+        share: Option<&str>,
+        unsent_only: bool,
+    ) {
+        let slot = &mut self.sessions[session as usize];
+        if slot.session.queue().is_empty() && (unsent_only || slot.session.inflight_count() == 0) {
+            return;
+        }
+        let mut turn = turn!(self);
+        let given = slot.session.give_back(&mut turn, share, unsent_only);
+        for queued in given {
+            if let Some(share) = &queued.share {
+                self.offer_again(share.clone(), &queued.message, 0);
+            }
+        }
+    }
+}
+
+/// The CONNECT of a greeted connection.
+fn decode_connect(packet: &[u8]) -> Option<Connect<'_>> {
+    let frame = mqtt::next_frame(packet, u32::MAX).ok()??;
+    match mqtt::decode(&frame, ProtocolVersion::V5, Peer::Client) {
+        Ok(Packet::Connect(connect)) => Some(connect),
+        _ => None,
+    }
+}
+
+const _: () = assert!(limits::WILL_BYTES_MAX < limits::OUTBOX_SOFT_BYTES);

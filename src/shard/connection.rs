@@ -1,0 +1,595 @@
+//! The life of a connection on its shard: its task, reading, writing, timers, and its end.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::limits;
+use crate::mqtt::{self, Disconnect, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::session::Wire;
+use crate::subscriptions::SessionKey;
+
+use super::byte_stream::ByteStream;
+use super::connecting::Connecting;
+use super::greeted::ListenerSlot;
+use super::outbox::Outbox;
+use super::subscribing::Replay;
+use super::{Close, ConnectionKey, Session, Shard};
+
+/// How far a connection has come.
+pub(super) enum State {
+    /// CONNECT was read; its outcome is awaited. Nothing is read meanwhile.
+    Connecting(Box<Connecting>),
+    Open {
+        session: SessionKey,
+    },
+    /// What is in the outbox is written, then the stream is shut down.
+    Closing,
+}
+
+/// One connection. An idle one holds no buffers.
+pub(super) struct Connection {
+    /// Tells this connection from an earlier one with the same key.
+    pub serial: u64,
+    pub stream: ByteStream,
+    pub state: State,
+    pub version: ProtocolVersion,
+    pub outbox: Outbox,
+    /// The bytes of a packet that has not come whole yet.
+    pub partial: Vec<u8>,
+    pub waker: Option<Waker>,
+    pub dirty: bool,
+    /// Not read until the outbox has emptied.
+    pub paused: bool,
+    /// Not read until another shard has caught up.
+    pub stalled: bool,
+    /// The stream was shut down; what the client still sends is thrown away, so that it gets to read the last packet.
+    pub shut: bool,
+    /// The client's Maximum Packet Size, for the packet that ends the connection.
+    pub packet_size_max: u32,
+    /// The armed timer.
+    pub timer: Option<u64>,
+    /// When the next WebSocket ping is due, and how often.
+    pub ping_at: Option<u64>,
+    pub ping_every_ms: u64,
+    /// When a connection that is closing is dropped at the latest.
+    pub linger_until: Option<u64>,
+    pub replays: VecDeque<Replay>,
+    pub peer: SocketAddr,
+    pub client_id: Arc<str>,
+    /// Counts the connection at its listener.
+    pub listener: ListenerSlot,
+}
+
+/// The task of one connection: woken by its socket, it lets the shard do the work.
+pub(super) struct ConnectionTask {
+    shard: Rc<RefCell<Shard>>,
+    key: ConnectionKey,
+    serial: u64,
+}
+
+impl ConnectionTask {
+    pub fn new(shard: Rc<RefCell<Shard>>, key: ConnectionKey, serial: u64) -> ConnectionTask {
+        ConnectionTask { shard, key, serial }
+    }
+}
+
+impl Future for ConnectionTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shard = self.shard.borrow_mut();
+        shard.now = shard.shared.clock.now();
+        shard.poll_connection(self.key, self.serial, cx)
+    }
+}
+
+impl Shard {
+    fn is_current(&self, key: ConnectionKey, serial: u64) -> bool {
+        self.connections
+            .get(key as usize)
+            .is_some_and(|connection| connection.serial == serial)
+    }
+
+    pub(super) fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        self.connections.get_mut(key as usize)
+    }
+
+    pub(super) fn wake(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get(key as usize)
+            && let Some(waker) = &connection.waker
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Notes that the connection has something to write in this turn.
+    pub(super) fn mark_dirty(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(key);
+            self.wake_flusher();
+        }
+    }
+
+    fn poll_connection(
+        &mut self,
+        key: ConnectionKey,
+        serial: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if !self.is_current(key, serial) {
+            return Poll::Ready(());
+        }
+        let connection = &mut self.connections[key as usize];
+        if !connection
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
+            connection.waker = Some(cx.waker().clone());
+        }
+        if connection.outbox.has_to_flush() {
+            self.flush_connection(key);
+        }
+        if self.is_current(key, serial)
+            && matches!(self.connections[key as usize].state, State::Open { .. })
+        {
+            self.poll_read(key, serial, cx);
+        }
+        if self.is_current(key, serial)
+            && matches!(self.connections[key as usize].state, State::Closing)
+        {
+            self.poll_close(key, cx);
+        }
+        if self.is_current(key, serial) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+
+    /// Reads and handles what has come, for at most [`limits::READS_PER_TURN`] buffers.
+    fn poll_read(&mut self, key: ConnectionKey, serial: u64, cx: &mut Context<'_>) {
+        let mut buffer = std::mem::take(&mut self.read_buffer);
+        let mut reads = 0;
+        let end = loop {
+            if !self.may_read(key, serial) {
+                break None;
+            }
+            if reads == limits::READS_PER_TURN {
+                cx.waker().wake_by_ref();
+                break None;
+            }
+            reads += 1;
+            match self.read_once(key, &mut buffer, cx) {
+                Poll::Ready(Ok(0)) => break Some(Close::Lost),
+                Poll::Ready(Ok(filled)) => self.received(key, serial, &buffer[..filled]),
+                Poll::Ready(Err(_)) => break Some(Close::Lost),
+                Poll::Pending => break None,
+            }
+        };
+        self.read_buffer = buffer;
+        if let Some(end) = end {
+            self.close(key, end);
+            self.settle();
+        }
+    }
+
+    /// Whether the connection may be read from now. One that may not is woken when it may.
+    fn may_read(&mut self, key: ConnectionKey, serial: u64) -> bool {
+        if !self.is_current(key, serial) {
+            return false;
+        }
+        let connection = &mut self.connections[key as usize];
+        if !matches!(connection.state, State::Open { .. }) {
+            return false;
+        }
+        if connection.outbox.is_congested() {
+            connection.paused = true;
+            return false;
+        }
+        if self.stalled_on != 0 {
+            if !connection.stalled {
+                connection.stalled = true;
+                self.stalled.push(key);
+            }
+            return false;
+        }
+        connection.stalled = false;
+        true
+    }
+
+    /// One read into `buffer`, behind the bytes of an unfinished packet. Ready(n): `buffer[..n]` is to be handled;
+    /// `Ok(0)` is the end of the stream. An unfinished packet that is too large for the buffer grows where it is.
+    fn read_once(
+        &mut self,
+        key: ConnectionKey,
+        buffer: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let connection = &mut self.connections[key as usize];
+        let kept = connection.partial.len();
+        let before = if kept <= buffer.len() / 2 { kept } else { 0 };
+        let mut read = ReadBuf::new(&mut buffer[before..]);
+        std::task::ready!(Pin::new(&mut connection.stream).poll_read(cx, &mut read))?;
+        let n = read.filled().len();
+        self.shared.metrics.shards[usize::from(self.id)]
+            .bytes_received
+            .add(n as u64);
+        if n > 0 && before > 0 {
+            buffer[..kept].copy_from_slice(&connection.partial);
+            connection.partial = Vec::new();
+        }
+        Poll::Ready(Ok(if n == 0 { 0 } else { before + n }))
+    }
+
+    /// Handles bytes of the client: those of an unfinished packet that grows where it is, or whole packets and the start of the next.
+    pub(super) fn received(&mut self, key: ConnectionKey, serial: u64, bytes: &[u8]) {
+        let connection = &mut self.connections[key as usize];
+        if connection.partial.is_empty() {
+            let used = self.handle_packets(key, serial, bytes);
+            if self.is_current(key, serial) && used < bytes.len() {
+                self.connections[key as usize].partial = bytes[used..].to_vec();
+            }
+            return;
+        }
+        let mut partial = std::mem::take(&mut connection.partial);
+        reserve_whole_packet(&mut partial, self.shared.limits.packet_size_max);
+        partial.extend_from_slice(bytes);
+        let used = self.handle_packets(key, serial, &partial);
+        if self.is_current(key, serial) && used < partial.len() {
+            partial.drain(..used);
+            if used > 0 {
+                partial.shrink_to_fit();
+            }
+            self.connections[key as usize].partial = partial;
+        }
+    }
+
+    /// Handles every whole packet of `bytes`; returns how many bytes they had.
+    fn handle_packets(&mut self, key: ConnectionKey, serial: u64, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        let mut packets = 0;
+        while self.is_current(key, serial) {
+            let connection = &self.connections[key as usize];
+            let State::Open { session } = connection.state else {
+                break;
+            };
+            let version = connection.version;
+            let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max)
+            {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    used += frame.total_len;
+                    mqtt::decode(&frame, version, Peer::Client)
+                }
+                Err(malformed) => Err(malformed),
+            };
+            packets += 1;
+            let outcome = match &packet {
+                Ok(packet) => self.handle_packet(key, session, packet),
+                Err(malformed) => Err(Close::ByServer {
+                    reason: malformed.reason,
+                    what: malformed.what,
+                }),
+            };
+            if let Err(close) = outcome {
+                self.close(key, close);
+                break;
+            }
+            self.settle();
+        }
+        self.packets_received(key, packets);
+        used
+    }
+
+    fn packets_received(&mut self, key: ConnectionKey, packets: u64) {
+        self.metrics().packets_received.add(packets);
+        let now = self.now;
+        if packets > 0
+            && let Some(session) = self.open_session(key)
+            && let Some(connected) = session.connected_mut()
+        {
+            connected.keep_alive.packet_received(now);
+        }
+    }
+
+    /// The session of an open connection.
+    pub(super) fn open_session(&mut self, key: ConnectionKey) -> Option<&mut Session> {
+        match self.connections.get(key as usize)?.state {
+            State::Open { session } => self
+                .sessions
+                .get_mut(session as usize)
+                .map(|slot| &mut slot.session),
+            _ => None,
+        }
+    }
+
+    /// Writes what the outbox holds, and goes on with what waits behind it while the socket takes it.
+    pub(super) fn flush_connection(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        connection.dirty = false;
+        // Without a waker the task has not run yet; its first poll flushes.
+        let Some(waker) = connection.waker.take() else {
+            return;
+        };
+        let mut cx = Context::from_waker(&waker);
+        let mut again = false;
+        let mut lost = false;
+        for _ in 0..FLUSHES_PER_TURN {
+            let connection = &mut self.connections[key as usize];
+            match connection
+                .outbox
+                .poll_flush(&mut connection.stream, &mut cx, &mut self.pool)
+            {
+                Poll::Ready(Ok(written)) => self.metrics().bytes_sent.add(written as u64),
+                Poll::Ready(Err(_)) => lost = true,
+                Poll::Pending => {}
+            }
+            again =
+                !lost && !self.connections[key as usize].outbox.has_to_flush() && self.pump(key);
+            if !again {
+                break;
+            }
+        }
+        self.connections[key as usize].waker = Some(waker);
+        if lost {
+            self.close(key, Close::Lost);
+        } else if again {
+            self.mark_dirty(key);
+        } else {
+            self.resume(key);
+        }
+    }
+
+    /// Polls a connection again that was not read because its outbox was full, or that has sent its last packet.
+    fn resume(&mut self, key: ConnectionKey) {
+        let connection = &mut self.connections[key as usize];
+        let resumes = connection.paused && !connection.outbox.is_congested();
+        connection.paused &= !resumes;
+        if resumes
+            || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush())
+        {
+            self.wake(key);
+        }
+    }
+
+    /// Ends a connection, in whatever state it is.
+    pub(super) fn close(&mut self, key: ConnectionKey, close: Close) {
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        match std::mem::replace(&mut connection.state, State::Closing) {
+            State::Connecting(connecting) if close == Close::Lost => {
+                // The outcome is on its way and finds the connection gone.
+                connection.state = State::Connecting(connecting);
+                return;
+            }
+            State::Connecting(_) => {}
+            State::Closing => {
+                if close == Close::Lost {
+                    self.remove(key);
+                }
+                return;
+            }
+            State::Open { session } => {
+                self.log_close(key, close);
+                self.leave(session, close);
+            }
+        }
+        self.begin_closing(key, close);
+    }
+
+    /// Tells the client why, as far as its version can say it, and gives it [`limits::CLOSE_LINGER_MS`] to read that.
+    pub(super) fn begin_closing(&mut self, key: ConnectionKey, close: Close) {
+        if close == Close::Lost {
+            self.remove(key);
+            return;
+        }
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        connection.state = State::Closing;
+        connection.partial = Vec::new();
+        connection.replays = VecDeque::new();
+        if let Close::ByServer { reason, what } = close {
+            connection.stream.set_close_reason(reason);
+            if connection.version.is_v5() {
+                write_disconnect(
+                    reason,
+                    what,
+                    connection.packet_size_max,
+                    connection.outbox.buffer(),
+                );
+            }
+        }
+        connection.linger_until = Some(now + limits::CLOSE_LINGER_MS);
+        connection.ping_at = None;
+        self.arm_timer(key);
+        self.mark_dirty(key);
+        self.wake(key);
+    }
+
+    /// Shuts the stream down behind the last packet, then waits for the client's end of it: closing a socket with unread bytes
+    /// would reset the connection, and the client might never see the reason.
+    fn poll_close(&mut self, key: ConnectionKey, cx: &mut Context<'_>) {
+        let connection = &mut self.connections[key as usize];
+        if connection.outbox.has_to_flush() {
+            return;
+        }
+        if !connection.shut {
+            match Pin::new(&mut connection.stream).poll_shutdown(cx) {
+                Poll::Ready(Ok(())) => connection.shut = true,
+                Poll::Ready(Err(_)) => return self.remove(key),
+                Poll::Pending => return,
+            }
+        }
+        let mut read = ReadBuf::new(&mut self.read_buffer);
+        match Pin::new(&mut connection.stream).poll_read(cx, &mut read) {
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => cx.waker().wake_by_ref(),
+            Poll::Ready(_) => self.remove(key),
+            Poll::Pending => {}
+        }
+    }
+
+    /// Forgets a connection; its socket closes.
+    pub(super) fn remove(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.try_remove(key as usize) else {
+            return;
+        };
+        if let Some(at) = connection.timer {
+            self.timers.disarm(at, key);
+        }
+        if let Some(waker) = connection.waker {
+            waker.wake();
+        }
+        self.metrics().connections.sub(1);
+        self.metrics().connections_closed.add(1);
+    }
+
+    /// Arms the connection's timer for whatever comes first.
+    pub(super) fn arm_timer(&mut self, key: ConnectionKey) {
+        let keep_alive = self
+            .open_session(key)
+            .and_then(|session| session.connected())
+            .and_then(|connected| connected.keep_alive.deadline());
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        let next = [keep_alive, connection.ping_at, connection.linger_until]
+            .into_iter()
+            .flatten()
+            .min();
+        if connection.timer == next {
+            return;
+        }
+        if let Some(at) = connection.timer.take() {
+            self.timers.disarm(at, key);
+        }
+        if let Some(at) = next {
+            self.connections[key as usize].timer = Some(at);
+            self.timers.arm(at, key);
+        }
+    }
+
+    pub(super) fn timer_due(&mut self, key: ConnectionKey) {
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        connection.timer = None;
+        if connection.linger_until.is_some_and(|until| until <= now) {
+            self.remove(key);
+            return;
+        }
+        if connection.ping_at.is_some_and(|at| at <= now) {
+            connection.ping_at = Some(now + connection.ping_every_ms);
+            connection.stream.ping();
+            self.mark_dirty(key);
+        }
+        self.judge_keep_alive(key);
+        self.arm_timer(key);
+    }
+
+    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's.
+    fn judge_keep_alive(&mut self, key: ConnectionKey) {
+        let (now, stalled) = (self.now, self.stalled_on != 0);
+        let Some(connected) = self
+            .open_session(key)
+            .and_then(|session| session.connected_mut())
+        else {
+            return;
+        };
+        if stalled {
+            connected.keep_alive.packet_received(now);
+        } else if connected.keep_alive.has_run_out(now) {
+            self.close(
+                key,
+                Close::ByServer {
+                    reason: ReasonCode::KeepAliveTimeout,
+                    what: "no packet for one and a half times the Keep Alive [MQTT-3.1.2-22]",
+                },
+            );
+        }
+    }
+
+    pub(super) fn close_all(&mut self, reason: ReasonCode) {
+        let keys: Vec<ConnectionKey> = self
+            .connections
+            .iter()
+            .map(|(key, _)| key as ConnectionKey)
+            .collect();
+        for key in keys {
+            self.close(key, Close::ByServer { reason, what: "" });
+        }
+    }
+
+    pub(super) fn close_overflowed(&mut self) {
+        while let Some(key) = self.overflowed.pop() {
+            self.close(
+                key,
+                Close::ByServer {
+                    reason: ReasonCode::QuotaExceeded,
+                    what: "the queue of the session is full",
+                },
+            );
+        }
+    }
+}
+
+/// Flushes of one connection in one turn, each followed by what waited in the queue.
+const FLUSHES_PER_TURN: usize = 4;
+
+/// Makes room for the packet that `partial` begins, once, when its length is known.
+fn reserve_whole_packet(partial: &mut Vec<u8>, packet_size_max: u32) {
+    let Some(whole) = packet_len(partial) else {
+        return;
+    };
+    if whole > partial.len() && whole <= packet_size_max as usize {
+        partial.reserve_exact(whole - partial.len());
+    }
+}
+
+/// DISCONNECT with the reason and, for a rule that was broken and where the client takes a packet of that size, its
+/// words [MQTT-3.14.2-3].
+fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &mut Vec<u8>) {
+    let mut properties = PropertiesBuf::default();
+    if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
+        properties.push(Property::ReasonString(what));
+    }
+    Disconnect {
+        reason,
+        properties: properties.as_properties(),
+    }
+    .encode(ProtocolVersion::V5, out);
+}
+
+/// A DISCONNECT but for the words of its Reason String, at the most.
+const DISCONNECT_BYTES: usize = 16;
+
+/// The length of the packet that `bytes` begin, if its length field is there. [`mqtt::next_frame`] has found it well formed.
+fn packet_len(bytes: &[u8]) -> Option<usize> {
+    let mut remaining = 0;
+    for (at, byte) in bytes.iter().skip(1).take(4).enumerate() {
+        remaining |= usize::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some(at + 2 + remaining);
+        }
+    }
+    None
+}

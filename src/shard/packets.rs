@@ -1,0 +1,135 @@
+//! What each packet of a client causes: the one place from which a packet type leads to the code that serves it.
+
+use crate::mqtt::{Disconnect, Packet, Publish, QoS, ReasonCode};
+use crate::session::{Inbound, Violation, Wire};
+use crate::subscriptions::SessionKey;
+
+use super::publishing::Routed;
+use super::{Close, ConnectionKey, Shard, Turn, turn};
+use crate::session::NoJournal;
+
+impl From<Violation> for Close {
+    fn from(violation: Violation) -> Close {
+        Close::ByServer {
+            reason: violation.reason,
+            what: violation.what,
+        }
+    }
+}
+
+impl Shard {
+    /// Serves one packet of an open connection. An error ends the connection.
+    pub(super) fn handle_packet(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        packet: &Packet<'_>,
+    ) -> Result<(), Close> {
+        match packet {
+            Packet::Publish(publish) => self.handle_publish(key, session, publish),
+            Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) => {
+                self.handle_ack(key, session, packet)
+            }
+            Packet::Subscribe(subscribe) => self.handle_subscribe(key, session, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(key, session, unsubscribe),
+            Packet::PingReq => {
+                Packet::PingResp.encode(
+                    self.connections[key as usize].version,
+                    self.connections[key as usize].outbox.buffer(),
+                );
+                self.mark_dirty(key);
+                Ok(())
+            }
+            Packet::Disconnect(disconnect) => Err(self.handle_disconnect(session, disconnect)),
+            Packet::Connect(_) => Err(protocol_error(
+                "a second CONNECT on one connection [MQTT-3.1.0-2]",
+            )),
+            Packet::Auth(_) => Err(protocol_error(
+                "AUTH without an Authentication Method in CONNECT [MQTT-4.12.0-6]",
+            )),
+            Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
+                Err(protocol_error("a packet that only a server sends (2.1.2)"))
+            }
+        }
+    }
+
+    fn handle_publish(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        publish: &Publish<'_>,
+    ) -> Result<(), Close> {
+        self.metrics().publish_received[publish.qos as usize].add(1);
+        let mut turn = turn!(self);
+        let state = &mut self.sessions[session as usize].session;
+        let reason = match state.publish(&mut turn, publish)? {
+            Inbound::Route(topic) => match self.route_publish(session, topic.name(), publish) {
+                Routed::Matched => ReasonCode::Success,
+                Routed::Unmatched => ReasonCode::NoMatchingSubscribers,
+                Routed::RetainedFull => ReasonCode::QuotaExceeded,
+            },
+            Inbound::Repeated => ReasonCode::Success,
+            Inbound::Refused(reason) => reason,
+        };
+        if publish.qos != QoS::AtMostOnce {
+            let outbox = &mut self.connections[key as usize].outbox;
+            outbox.prepare(&mut self.pool);
+            self.sessions[session as usize]
+                .session
+                .acknowledge(publish, reason, outbox.buffer());
+            self.mark_dirty(key);
+        }
+        Ok(())
+    }
+
+    fn handle_ack(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        packet: &Packet<'_>,
+    ) -> Result<(), Close> {
+        let mut turn = turn!(self);
+        let state = &mut self.sessions[session as usize].session;
+        let connection = &mut self.connections[key as usize];
+        connection.outbox.prepare(&mut self.pool);
+        match packet {
+            Packet::PubAck(ack) => state.puback(&mut turn, ack.packet_id)?,
+            Packet::PubRec(ack) => state.pubrec(&mut turn, ack, connection.outbox.buffer())?,
+            Packet::PubRel(ack) => {
+                state.pubrel(&mut turn, ack.packet_id, connection.outbox.buffer())
+            }
+            Packet::PubComp(ack) => state.pubcomp(&mut turn, ack.packet_id)?,
+            _ => {}
+        }
+        if self.pump(key) || !self.connections[key as usize].outbox.is_empty() {
+            self.mark_dirty(key);
+        }
+        Ok(())
+    }
+
+    /// DISCONNECT ends the connection; only with 0x04 is the Will published [MQTT-3.14.4-3]. A Session Expiry Interval may
+    /// lengthen the session only if it was not to end with the connection [MQTT-3.14.2-2].
+    fn handle_disconnect(&mut self, session: SessionKey, disconnect: &Disconnect<'_>) -> Close {
+        let expiry_max = self.shared.limits.session_expiry_max_secs;
+        let state = &mut self.sessions[session as usize].session;
+        if let Some(expiry_secs) = disconnect.properties.session_expiry_interval() {
+            if expiry_secs > 0 && state.expiry_secs() == 0 {
+                return protocol_error(
+                    "Session Expiry Interval in DISCONNECT although it was 0 in CONNECT (3.14.2.2.2)",
+                );
+            }
+            state.set_expiry_secs(expiry_secs.min(expiry_max));
+        }
+        Close::ByClient {
+            reason: disconnect.reason,
+            publish_will: disconnect.reason != ReasonCode::Success,
+        }
+    }
+}
+
+fn protocol_error(what: &'static str) -> Close {
+    Close::ByServer {
+        reason: ReasonCode::ProtocolError,
+        what,
+    }
+}

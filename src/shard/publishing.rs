@@ -1,0 +1,356 @@
+//! The way of a message: from its publisher to the retained store, to the sessions of this shard, to the other shards that have
+//! subscribers, and to one member of each share group.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tracing::error;
+
+use holdfast_raft::Command;
+
+use crate::limits;
+use crate::metrics::DropReason;
+use crate::mqtt::{Message, MessageId, Publish, QoS};
+use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
+use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
+use crate::topic::TopicFilter;
+
+use super::mailbox::Event;
+use super::{Shard, Turn, turn};
+use crate::session::NoJournal;
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Routed {
+    Matched,
+    Unmatched,
+    /// It is a new retained message and the store is full: refused as a whole.
+    RetainedFull,
+}
+
+/// A session that several subscriptions of which match: one delivery with the highest QoS and all their identifiers
+/// [MQTT-3.3.4-2], [MQTT-3.3.4-3].
+#[derive(Debug)]
+pub(super) struct Target {
+    session: SessionKey,
+    qos: QoS,
+    retain_as_published: bool,
+    subscription_ids: SmallVec<[u32; 4]>,
+}
+
+impl Shard {
+    /// Routes a PUBLISH of a client of this shard.
+    pub(super) fn route_publish(
+        &mut self,
+        session: SessionKey,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Routed {
+        let publisher = self.sessions[session as usize].session.client_id().clone();
+        let properties = if publish.properties.is_empty() {
+            Default::default()
+        } else {
+            publish.properties.forwarded()
+        };
+        let expires_at = publish
+            .properties
+            .message_expiry_interval()
+            .map(|secs| self.now + u64::from(secs) * 1000);
+        let id = self.next_message_id();
+        let outgoing = Outgoing::new(
+            id,
+            topic,
+            publish.payload,
+            &properties,
+            (publish.qos, publish.retain),
+            expires_at,
+            &publisher,
+        );
+        self.route(&outgoing)
+    }
+
+    pub(super) fn next_message_id(&mut self) -> MessageId {
+        self.sequence += 1;
+        MessageId {
+            shard: self.id,
+            sequence: self.sequence,
+        }
+    }
+
+    /// Routes a message that this shard accepted.
+    pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
+        let elsewhere = if outgoing.retain {
+            self.retain_and_send(outgoing)
+        } else {
+            Some(self.send_to_shards(outgoing))
+        };
+        let Some(mut matched) = elsewhere else {
+            return Routed::RetainedFull;
+        };
+        matched |= self.deliver(outgoing);
+        matched |= self.send_to_shares(outgoing);
+        if matched {
+            return Routed::Matched;
+        }
+        if !outgoing.retain {
+            self.metrics().dropped(DropReason::NoSubscribers, 1);
+        }
+        Routed::Unmatched
+    }
+
+    /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7], then hands it to the other shards, all
+    /// under the lock of the store: who reads the value there finds its live copy, and every older one, in his mailbox. The look-up in the
+    /// index comes behind the change: who subscribes meanwhile gets the message from the store or live. None if the store is full.
+    fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> Option<bool> {
+        let shared = self.shared.clone();
+        let mut retained = shared.retained.write();
+        let known = || retained.get(self.now, outgoing.topic).is_some();
+        if !outgoing.payload.is_empty() && retained.len() >= shared.retained_max && !known() {
+            self.metrics().dropped(DropReason::RetainedFull, 1);
+            return None;
+        }
+        retained.set(self.now, outgoing.message().clone());
+        let sent = self.send_to_shards(outgoing);
+        (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
+        Some(sent)
+    }
+
+    /// Hands the message to every other shard with a subscriber. True if there is one.
+    fn send_to_shards(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        if self.mail.len() == 1 {
+            return false;
+        }
+        let mut shards = self.shared.index.shards(outgoing.topic) & !(1 << self.id);
+        let any = shards != 0;
+        while shards != 0 {
+            let shard = shards.trailing_zeros() as ShardId;
+            shards &= shards - 1;
+            self.mail(shard, Event::Publish(outgoing.message().clone()));
+        }
+        any
+    }
+
+    fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
+        self.shared
+            .index
+            .pick_members(outgoing.topic, |pick| picked.push(pick));
+        let any = !picked.is_empty();
+        for pick in picked {
+            self.send_to_member(pick, outgoing.message(), 0);
+        }
+        any
+    }
+
+    fn send_to_member(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
+        if picked.member.shard == self.id {
+            self.deliver_shared(picked, message, attempts);
+        } else {
+            self.mail(
+                picked.member.shard,
+                Event::Shared {
+                    picked,
+                    message: message.clone(),
+                    attempts,
+                },
+            );
+        }
+    }
+
+    /// Delivers to the member that was picked. If its session has gone meanwhile, another one is picked.
+    pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
+        let Picked { member, share } = picked;
+        let session = self
+            .by_client
+            .get(&member.client_id)
+            .copied()
+            .filter(|session| {
+                let slot = &self.sessions[*session as usize];
+                slot.connection.is_some() == member.connected
+                    && slot.session.has_subscription(&share)
+            });
+        let Some(session) = session else {
+            self.offer_again(share, message, attempts + 1);
+            return;
+        };
+        let outgoing = Outgoing::from_message(message);
+        let retain = member.options.retain_as_published && message.retain;
+        let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 {
+            std::slice::from_ref(&member.subscription_id)
+        } else {
+            &[]
+        });
+        let delivery = Delivery {
+            qos: member.options.qos,
+            retain,
+            subscription_ids: ids.as_slice(),
+            share: Some(&share),
+        };
+        self.deliver_to(session, &outgoing, delivery);
+    }
+
+    /// Picks another member for a message that was given back or could not be delivered.
+    pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8) {
+        let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
+        let picked = filter
+            .filter(|_| attempts < limits::SHARE_ATTEMPTS_MAX)
+            .and_then(|filter| self.shared.index.pick_again(&share, filter));
+        match picked {
+            Some(picked) => self.send_to_member(picked, message, attempts),
+            None => self.metrics().dropped(DropReason::NoMember, 1),
+        }
+    }
+
+    /// Delivers a message that another shard accepted.
+    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>) {
+        self.deliver(&Outgoing::from_message(message));
+    }
+
+    /// Delivers to every session of this shard that matches. True if there is one.
+    fn deliver(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        // Moved out for the walk: deliveries change sessions and connections, never the index.
+        let index = std::mem::take(&mut self.index);
+        let mut matches: SmallVec<[&Subscribers; 4]> = SmallVec::new();
+        index.for_each_match(outgoing.topic, |subscribers| matches.push(subscribers));
+        match matches.as_slice() {
+            [] => {}
+            [subscribers] => {
+                for subscriber in subscribers.as_slice() {
+                    self.deliver_one(outgoing, subscriber);
+                }
+            }
+            _ => self.deliver_overlapping(outgoing, &matches),
+        }
+        let any = !matches.is_empty();
+        drop(matches);
+        self.index = index;
+        any
+    }
+
+    fn deliver_one(&mut self, outgoing: &Outgoing<'_>, subscriber: &Subscriber) {
+        if self.is_own(outgoing, subscriber) {
+            return;
+        }
+        let ids: &[u32] = if subscriber.subscription_id > 0 {
+            std::slice::from_ref(&subscriber.subscription_id)
+        } else {
+            &[]
+        };
+        let retain = subscriber.options.retain_as_published && outgoing.retain;
+        self.deliver_to(
+            subscriber.session,
+            outgoing,
+            Delivery {
+                qos: subscriber.options.qos,
+                retain,
+                subscription_ids: ids,
+                share: None,
+            },
+        );
+    }
+
+    /// No Local: a client does not get its own message back [MQTT-3.8.3-3].
+    fn is_own(&self, outgoing: &Outgoing<'_>, subscriber: &Subscriber) -> bool {
+        subscriber.options.no_local
+            && self.sessions[subscriber.session as usize]
+                .session
+                .client_id()
+                == outgoing.publisher
+    }
+
+    /// Several filters match: sessions that are in more than one list get one copy.
+    fn deliver_overlapping(&mut self, outgoing: &Outgoing<'_>, matches: &[&Subscribers]) {
+        let mut targets = std::mem::take(&mut self.targets);
+        self.target_serial += 1;
+        for subscriber in matches
+            .iter()
+            .flat_map(|subscribers| subscribers.as_slice())
+        {
+            if !self.is_own(outgoing, subscriber) {
+                self.add_target(&mut targets, subscriber);
+            }
+        }
+        for target in &targets {
+            let delivery = Delivery {
+                qos: target.qos,
+                retain: target.retain_as_published && outgoing.retain,
+                subscription_ids: &target.subscription_ids,
+                share: None,
+            };
+            self.deliver_to(target.session, outgoing, delivery);
+        }
+        targets.clear();
+        self.targets = targets;
+    }
+
+    fn add_target(&mut self, targets: &mut Vec<Target>, subscriber: &Subscriber) {
+        let slot = &mut self.sessions[subscriber.session as usize];
+        if slot.target.0 != self.target_serial {
+            slot.target = (self.target_serial, targets.len() as u32);
+            targets.push(Target {
+                session: subscriber.session,
+                qos: QoS::AtMostOnce,
+                retain_as_published: false,
+                subscription_ids: SmallVec::new(),
+            });
+        }
+        let target = &mut targets[slot.target.1 as usize];
+        target.qos = target.qos.max(subscriber.options.qos);
+        target.retain_as_published |= subscriber.options.retain_as_published;
+        if subscriber.subscription_id > 0 {
+            target.subscription_ids.push(subscriber.subscription_id);
+        }
+    }
+
+    /// Gives one session the message, and notes its connection for the flush.
+    pub(super) fn deliver_to(
+        &mut self,
+        session: SessionKey,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+    ) {
+        let mut turn = turn!(self);
+        let slot = &mut self.sessions[session as usize];
+        let Some(key) = slot.connection else {
+            slot.session
+                .deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
+            return;
+        };
+        let connection = &mut self.connections[key as usize];
+        connection.outbox.prepare(&mut self.pool);
+        let verdict =
+            slot.session
+                .deliver(&mut turn, outgoing, delivery, Some(&mut connection.outbox));
+        if verdict == Verdict::Overflow {
+            self.overflowed.push(key);
+        }
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(key);
+            self.wake_flusher();
+        }
+    }
+
+    /// Accepts a message of the node itself.
+    pub(super) fn accept(&mut self, mut message: Message) {
+        message.id = self.next_message_id();
+        self.route(&Outgoing::from_message(&Arc::new(message)));
+    }
+
+    /// A Will is due: it is published like any message of its client, then the control state hears that it is done.
+    pub(super) fn publish_will(&mut self, client: Arc<str>, epoch: u64, encoded: &[u8]) {
+        let id = self.next_message_id();
+        match will::decode(encoded, &client, id, self.now) {
+            Some(message) => {
+                self.metrics().wills_published.add(1);
+                self.route(&Outgoing::from_message(&Arc::new(message)));
+            }
+            None => error!(
+                event = "will",
+                client_id = &*client,
+                "the Will in the control state does not decode; it is not published"
+            ),
+        }
+        self.propose(Command::WillDone { client, epoch });
+    }
+}

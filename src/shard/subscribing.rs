@@ -1,0 +1,542 @@
+//! SUBSCRIBE and UNSUBSCRIBE, and the replay of retained messages.
+//!
+//! SUBACK is written when the routes of its filters are applied. The replay then reads each retained message at the moment of sending it, behind everything
+//! that waits for the session, so that no older value follows a newer one. Other shards put a value into the store and its live copy into
+//! this shard's mailbox under one lock; so a replay holds that lock and has delivered all that arrived before: what it then finds in the store
+//! is not older than anything that was sent live, and its own live copy is behind it.
+
+use std::sync::Arc;
+
+use holdfast_raft::{Command, Outcome};
+
+use parking_lot::RwLockReadGuard;
+
+use crate::limits;
+use crate::mqtt::{
+    Message, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
+};
+use crate::retained;
+use crate::session::{Delivery, NoJournal, Outgoing, Subscription, Wire};
+use crate::subscriptions::{Member, SessionKey, Subscriber};
+use crate::topic::TopicFilter;
+
+use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
+
+/// A SUBACK that waits for its routes.
+pub(super) struct PendingSubscribe {
+    connection: ConnectionKey,
+    serial: u64,
+    packet_id: PacketId,
+    codes: Vec<u8>,
+    replays: Vec<Replay>,
+}
+
+/// The retained messages of one new subscription that are still to be sent.
+#[derive(Debug)]
+pub(super) struct Replay {
+    filter: Arc<str>,
+    options: SubscriptionOptions,
+    subscription_id: Option<u32>,
+    /// The topic of the last one that was sent.
+    after: Option<Arc<str>>,
+}
+
+/// How far a replay came in one go.
+enum Progress {
+    /// The outbox or the window is full; acknowledgements or the socket will go on with it.
+    Stopped,
+    /// Many topics did not match: the others on this shard have their turn first.
+    OutOfBudget,
+    Finished,
+}
+
+/// Tries to find the mailbox empty in one turn.
+const CATCH_UP_ATTEMPTS: usize = 4;
+
+/// Routes that a SUBSCRIBE adds to the control state.
+#[derive(Default)]
+struct NewRoutes {
+    filters: Vec<Arc<str>>,
+    shares: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Shard {
+    /// All filters are judged before the first one is entered: a packet that ends the connection changes nothing.
+    pub(super) fn handle_subscribe(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<(), Close> {
+        let subscription_id = subscribe.properties.subscription_identifier();
+        let judged = subscribe
+            .filters
+            .iter()
+            .map(|(text, options)| Ok((self.judge_filter(session, text, options)?, options)))
+            .collect::<Result<Vec<_>, Close>>()?;
+        let codes: Vec<u8> = judged
+            .iter()
+            .map(|(filter, options)| {
+                filter
+                    .as_ref()
+                    .map_or_else(|reason| *reason as u8, |_| options.qos as u8)
+            })
+            .collect();
+        self.refuse_in_3_1(key, &codes)?;
+        let mut pending = PendingSubscribe {
+            connection: key,
+            serial: self.connections[key as usize].serial,
+            packet_id: subscribe.packet_id,
+            codes,
+            replays: Vec::new(),
+        };
+        let mut routes = NewRoutes::default();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for (filter, options) in judged {
+            if let Ok(filter) = filter {
+                self.subscribe_one(
+                    session,
+                    &filter,
+                    Subscription {
+                        options,
+                        subscription_id,
+                    },
+                    &mut routes,
+                    &mut pending.replays,
+                );
+            }
+        }
+        if routes.filters.is_empty() && routes.shares.is_empty() {
+            drop(order);
+            self.suback(pending);
+        } else {
+            self.propose_routes(routes, pending);
+        }
+        Ok(())
+    }
+
+    /// Whether a filter may be subscribed to. The outer error ends the connection, the inner one is a code of the SUBACK.
+    fn judge_filter(
+        &self,
+        session: SessionKey,
+        text: &str,
+        options: SubscriptionOptions,
+    ) -> Result<Result<Arc<str>, ReasonCode>, Close> {
+        let Ok(parsed) = TopicFilter::parse(text) else {
+            return Ok(Err(ReasonCode::TopicFilterInvalid));
+        };
+        if parsed.share.is_some() && options.no_local {
+            return Err(Close::ByServer {
+                reason: ReasonCode::ProtocolError,
+                what: "No Local on a shared subscription [MQTT-3.8.3-4]",
+            });
+        }
+        if crate::topic::name::levels(parsed.filter) > self.shared.limits.topic_levels_max {
+            return Ok(Err(ReasonCode::TopicFilterInvalid));
+        }
+        let state = &self.sessions[session as usize].session;
+        if state.subscription_count() >= self.shared.limits.subscriptions_max
+            && !state.has_subscription(text)
+        {
+            return Ok(Err(ReasonCode::QuotaExceeded));
+        }
+        Ok(Ok(text.into()))
+    }
+
+    fn subscribe_one(
+        &mut self,
+        session: SessionKey,
+        filter: &Arc<str>,
+        subscription: Subscription,
+        routes: &mut NewRoutes,
+        replays: &mut Vec<Replay>,
+    ) {
+        let mut turn = turn!(self);
+        let is_new =
+            self.sessions[session as usize]
+                .session
+                .subscribe(&mut turn, filter, subscription);
+        if is_new {
+            self.metrics().subscriptions.add(1);
+        }
+        self.enter_index(session, filter, subscription, routes);
+        let replayed = match subscription.options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => is_new,
+            RetainHandling::DoNotSend => false,
+        };
+        // Shared subscriptions get no retained messages (4.8.2).
+        if replayed && !filter.starts_with("$share/") {
+            let Subscription {
+                options,
+                subscription_id,
+            } = subscription;
+            replays.push(Replay {
+                filter: filter.clone(),
+                options,
+                subscription_id,
+                after: None,
+            });
+        }
+    }
+
+    fn enter_index(
+        &mut self,
+        session: SessionKey,
+        text: &Arc<str>,
+        subscription: Subscription,
+        routes: &mut NewRoutes,
+    ) {
+        let Ok(parsed) = TopicFilter::parse(text) else {
+            return;
+        };
+        let Subscription {
+            options,
+            subscription_id,
+        } = subscription;
+        let subscription_id = subscription_id.unwrap_or(0);
+        match parsed.share {
+            Some(share) => {
+                let client_id = self.sessions[session as usize].session.client_id().clone();
+                let member = Member {
+                    shard: self.id,
+                    session,
+                    client_id,
+                    connected: true,
+                    options,
+                    subscription_id,
+                };
+                if self.shared.index.join_share(text, parsed.filter, member) {
+                    routes.shares.push((share.into(), parsed.filter.into()));
+                }
+            }
+            None => {
+                let first_here = self.index.insert(
+                    text,
+                    Subscriber {
+                        session,
+                        options,
+                        subscription_id,
+                    },
+                );
+                if first_here && self.shared.index.insert(text, self.id) {
+                    routes.filters.push(text.clone());
+                }
+            }
+        }
+    }
+
+    /// Takes a filter of a session out of the indexes; notes in `removed` those that nobody on this node wants any more.
+    pub(super) fn leave_index(
+        &mut self,
+        session: SessionKey,
+        text: &Arc<str>,
+        removed: &mut Vec<Arc<str>>,
+    ) {
+        let Ok(parsed) = TopicFilter::parse(text) else {
+            return;
+        };
+        let gone = if parsed.share.is_some() {
+            let client_id = self.sessions[session as usize].session.client_id();
+            self.shared
+                .index
+                .leave_share(text, parsed.filter, client_id)
+        } else {
+            self.index.remove(text, session) && self.shared.index.remove(text, self.id)
+        };
+        if gone {
+            removed.push(text.clone());
+        }
+    }
+
+    pub(super) fn propose_removed(&mut self, removed: Vec<Arc<str>>) {
+        let mut filters = Vec::new();
+        let mut shares = Vec::new();
+        for text in removed {
+            match TopicFilter::parse(&text) {
+                Ok(TopicFilter {
+                    share: Some(share),
+                    filter,
+                }) => shares.push((share.into(), filter.into())),
+                _ => filters.push(text),
+            }
+        }
+        if !filters.is_empty() {
+            self.propose(Command::Routes {
+                add: Vec::new(),
+                remove: filters,
+            });
+        }
+        if !shares.is_empty() {
+            self.propose(Command::ShareRoutes {
+                add: Vec::new(),
+                remove: shares,
+            });
+        }
+    }
+
+    /// The routes of one SUBSCRIBE; with both kinds, the outcome of the second counts for both, as the log keeps their order.
+    fn propose_routes(&mut self, routes: NewRoutes, pending: PendingSubscribe) {
+        let pending = Pending::Subscribe(Box::new(pending));
+        let NewRoutes { filters, shares } = routes;
+        if shares.is_empty() {
+            self.propose_for(
+                pending,
+                Command::Routes {
+                    add: filters,
+                    remove: Vec::new(),
+                },
+            );
+            return;
+        }
+        if !filters.is_empty() {
+            self.propose(Command::Routes {
+                add: filters,
+                remove: Vec::new(),
+            });
+        }
+        self.propose_for(
+            pending,
+            Command::ShareRoutes {
+                add: shares,
+                remove: Vec::new(),
+            },
+        );
+    }
+
+    /// The routes of a SUBSCRIBE are applied: every publish from now on finds them.
+    pub(super) fn routed(&mut self, mut pending: PendingSubscribe, outcome: &Outcome) {
+        let current = self
+            .connections
+            .get(pending.connection as usize)
+            .is_some_and(|connection| connection.serial == pending.serial);
+        if !current {
+            return;
+        }
+        if matches!(outcome, Outcome::Refused(_)) {
+            pending
+                .codes
+                .iter_mut()
+                .for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
+            pending.replays.clear();
+        }
+        self.suback(pending);
+    }
+
+    /// In MQTT 3.1 a SUBACK cannot say that a subscription failed: the connection ends instead.
+    fn refuse_in_3_1(&self, key: ConnectionKey, codes: &[u8]) -> Result<(), Close> {
+        let failed = codes.iter().any(|code| *code >= 0x80);
+        if failed && self.connections[key as usize].version == ProtocolVersion::V3_1 {
+            return Err(Close::ByServer {
+                reason: ReasonCode::TopicFilterInvalid,
+                what: "a topic filter that is not valid (4.7)",
+            });
+        }
+        Ok(())
+    }
+
+    fn suback(&mut self, pending: PendingSubscribe) {
+        let PendingSubscribe {
+            connection: key,
+            packet_id,
+            codes,
+            replays,
+            ..
+        } = pending;
+        if self.open_session(key).is_none() {
+            return;
+        }
+        let connection = &mut self.connections[key as usize];
+        // One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
+        connection
+            .replays
+            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
+        connection.outbox.prepare(&mut self.pool);
+        SubAck {
+            packet_id,
+            properties: Properties::EMPTY,
+            codes: &codes,
+        }
+        .encode(connection.version, connection.outbox.buffer());
+        connection.replays.extend(replays);
+        self.pump(key);
+        self.mark_dirty(key);
+    }
+
+    /// Sends what waits for a connection: its session's queue, then retained messages. Returns whether anything was written.
+    pub(super) fn pump(&mut self, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return false;
+        };
+        let super::connection::State::Open { session } = connection.state else {
+            return false;
+        };
+        let slot = &mut self.sessions[session as usize];
+        let mut wrote = false;
+        if !slot.session.queue().is_empty() {
+            let mut turn = turn!(self);
+            connection.outbox.prepare(&mut self.pool);
+            wrote = slot.session.pump(&mut turn, &mut connection.outbox);
+        }
+        if !self.connections[key as usize].replays.is_empty() {
+            wrote |= self.pump_replays(key, session);
+        }
+        wrote
+    }
+
+    fn pump_replays(&mut self, key: ConnectionKey, session: SessionKey) -> bool {
+        let mut replays = std::mem::take(&mut self.connections[key as usize].replays);
+        let before = self.connections[key as usize].outbox.len();
+        while let Some(replay) = replays.front_mut() {
+            if !self.may_replay(key, session) {
+                break;
+            }
+            match self.replay_some(key, session, replay) {
+                Progress::Stopped => {}
+                Progress::OutOfBudget => {
+                    self.mark_dirty(key);
+                    break;
+                }
+                Progress::Finished => drop(replays.pop_front()),
+            }
+        }
+        let wrote = self.connections[key as usize].outbox.len() > before;
+        if !replays.is_empty() {
+            self.connections[key as usize].replays = replays;
+        }
+        wrote
+    }
+
+    fn may_replay(&self, key: ConnectionKey, session: SessionKey) -> bool {
+        self.connections[key as usize].outbox.has_room()
+            && self.sessions[session as usize].session.is_caught_up()
+    }
+
+    /// Sends some of the retained messages of a replay. The store is read once for a few of them: what is set between that and their
+    /// sending, a turn that nothing interrupts, reaches the session live behind them.
+    fn replay_some(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        replay: &mut Replay,
+    ) -> Progress {
+        let shared = self.shared.clone();
+        let Some(retained) = self.read_caught_up(&shared) else {
+            return Progress::OutOfBudget;
+        };
+        if !self.may_replay(key, session) {
+            return Progress::Stopped;
+        }
+        let mut scan = retained.scan(
+            self.now,
+            &replay.filter,
+            replay.after.as_deref(),
+            limits::REPLAY_TOPICS_PER_TURN,
+        );
+        for message in scan.by_ref() {
+            self.replay_one(session, replay, message);
+            replay.after = Some(message.topic.clone());
+            if !self.may_replay(key, session) {
+                return Progress::Stopped;
+            }
+        }
+        match scan.resume() {
+            Some(topic) => {
+                replay.after = Some(topic.clone());
+                Progress::OutOfBudget
+            }
+            None => Progress::Finished,
+        }
+    }
+
+    /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
+    fn read_caught_up<'s>(
+        &mut self,
+        shared: &'s Shared,
+    ) -> Option<RwLockReadGuard<'s, retained::Map>> {
+        for _ in 0..CATCH_UP_ATTEMPTS {
+            self.deliver_arrived();
+            let retained = shared.retained.read();
+            if !shared.mailboxes[usize::from(self.id)].holds_messages() {
+                return Some(retained);
+            }
+        }
+        None
+    }
+
+    fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
+        let own = replay.options.no_local
+            && message.publisher == *self.sessions[session as usize].session.client_id();
+        if own {
+            return;
+        }
+        // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].
+        let delivery = Delivery {
+            qos: replay.options.qos,
+            retain: true,
+            subscription_ids: replay.subscription_id.as_slice(),
+            share: None,
+        };
+        self.deliver_to(session, &Outgoing::from_message(message), delivery);
+    }
+
+    pub(super) fn handle_unsubscribe(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<(), Close> {
+        let mut codes = Vec::new();
+        let mut removed = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for text in unsubscribe.filters.iter() {
+            codes.push(self.unsubscribe_one(session, text, &mut removed) as u8);
+        }
+        self.propose_removed(removed);
+        drop(order);
+        let connection = &mut self.connections[key as usize];
+        connection.replays.retain(|replay| {
+            !unsubscribe
+                .filters
+                .iter()
+                .any(|text| *text == *replay.filter)
+        });
+        connection.outbox.prepare(&mut self.pool);
+        UnsubAck {
+            packet_id: unsubscribe.packet_id,
+            properties: Properties::EMPTY,
+            codes: &codes,
+        }
+        .encode(connection.version, connection.outbox.buffer());
+        self.mark_dirty(key);
+        Ok(())
+    }
+
+    fn unsubscribe_one(
+        &mut self,
+        session: SessionKey,
+        text: &str,
+        removed: &mut Vec<Arc<str>>,
+    ) -> ReasonCode {
+        if TopicFilter::parse(text).is_err() {
+            return ReasonCode::TopicFilterInvalid;
+        }
+        let mut turn = turn!(self);
+        if !self.sessions[session as usize]
+            .session
+            .unsubscribe(&mut turn, text)
+        {
+            return ReasonCode::NoSubscriptionExisted;
+        }
+        self.metrics().subscriptions.sub(1);
+        let text: Arc<str> = text.into();
+        self.leave_index(session, &text, removed);
+        if text.starts_with("$share/") {
+            self.give_back(session, Some(&text), false);
+        }
+        ReasonCode::Success
+    }
+}

@@ -1,0 +1,293 @@
+//! Who a node is: a random number that is made with its data directory and never changes, and the lock that keeps the directory to one
+//! process.
+//!
+//! The identity comes from nothing that can change or repeat (no address, no host name): two directories never share one unless
+//! somebody copied it, and then the lock cannot help, since each copy has a lock of its own.
+//!
+//! Invariant: while an [`Identity`] lives, no other process has one of the same directory.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The version of the directory's layout that this program writes, and the only one that it reads.
+pub const FORMAT: u32 = 1;
+
+const LOCK_FILE: &str = "lock";
+const FORMAT_FILE: &str = "format";
+const ID_FILE: &str = "node.id";
+/// What a file is called until it is complete.
+const UNFINISHED: &str = ".new";
+
+/// More than any of these files holds; what is longer is damaged.
+const FILE_BYTES_MAX: u64 = 1024;
+
+/// A node's identity, and with it the sole use of its data directory. Dropping it gives the directory free.
+#[derive(Debug)]
+pub struct Identity {
+    node_id: u128,
+    dir: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The operating system refused something.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Another process uses the directory.
+    #[error("data directory {} is in use by {}", dir.display(), shown(*pid))]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// The process that has it, if it left its id.
+        pid: Option<u32>,
+    },
+    /// The directory holds files, but no identity.
+    #[error(
+        "data directory {} holds \"{found}\" but no {ID_FILE}: it is not a data directory, or it has lost its identity. \
+         Name an empty directory, or restore {ID_FILE}",
+        dir.display()
+    )]
+    NoIdentity {
+        /// The directory.
+        dir: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
+    /// A file does not hold what it should. It is left as it is.
+    #[error("{}: {what}; restore it from a copy", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was expected.
+        what: &'static str,
+    },
+    /// The directory was written by a program with another layout.
+    #[error("data directory {} has format {found}, and this program reads format {FORMAT}", dir.display())]
+    OtherFormat {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+}
+
+fn shown(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".to_owned(),
+    }
+}
+
+impl Identity {
+    /// Takes the data directory `dir`, and makes directory and identity if they do not exist.
+    ///
+    /// # Errors
+    /// See [`IdentityError`]. Nothing in the directory has then been changed but the lock file.
+    pub fn open_or_create(dir: &Path) -> Result<Identity, IdentityError> {
+        create_dir(dir).map_err(io_error(dir))?;
+        let lock = lock(dir)?;
+        let id_path = dir.join(ID_FILE);
+        let node_id = match read_small(&id_path)? {
+            Some(text) => {
+                check_format(dir)?;
+                parse_id(&text).ok_or(IdentityError::Damaged {
+                    path: id_path,
+                    what: "expected 32 hexadecimal digits",
+                })?
+            }
+            None => create_identity(dir)?,
+        };
+        Ok(Identity {
+            node_id,
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The node's identity: 128 random bits.
+    pub fn node_id(&self) -> u128 {
+        self.node_id
+    }
+
+    /// The directory that this identity belongs to.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Makes the directory, for its owner only, and makes its name survive a power cut.
+fn create_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)?;
+    // Directories above may be new too. One that may not be opened was there before.
+    for above in dir
+        .ancestors()
+        .skip(1)
+        .filter(|above| !above.as_os_str().is_empty())
+    {
+        match File::open(above) {
+            Ok(above) => above.sync_all()?,
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+fn lock(dir: &Path) -> Result<File, IdentityError> {
+    let path = dir.join(LOCK_FILE);
+    let mut open = File::options();
+    let mut file = open
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_error(&path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // Only to name it: a process that has just locked may not have written yet.
+            let _ = (&file).take(FILE_BYTES_MAX).read_to_string(&mut text);
+            return Err(IdentityError::InUse {
+                dir: dir.to_owned(),
+                pid: text.trim().parse().ok(),
+            });
+        }
+        Err(TryLockError::Error(source)) => return Err(IdentityError::Io { path, source }),
+    }
+    let write = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write(&mut file).map_err(io_error(&path))?;
+    Ok(file)
+}
+
+fn check_format(dir: &Path) -> Result<(), IdentityError> {
+    let path = dir.join(FORMAT_FILE);
+    let number = read_small(&path)?.and_then(|text| text.trim_end().parse().ok());
+    match number {
+        Some(FORMAT) => Ok(()),
+        Some(found) => Err(IdentityError::OtherFormat {
+            dir: dir.to_owned(),
+            found,
+        }),
+        None => Err(IdentityError::Damaged {
+            path,
+            what: "expected the version of the directory's format",
+        }),
+    }
+}
+
+/// The first start in this directory, or the next one after a crash in the middle of the first.
+fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
+    if let Some(found) = foreign_entry(dir).map_err(io_error(dir))? {
+        return Err(IdentityError::NoIdentity {
+            dir: dir.to_owned(),
+            found,
+        });
+    }
+    if read_small(&dir.join(FORMAT_FILE))?.is_some() {
+        check_format(dir)?;
+    }
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| IdentityError::Io {
+        path: dir.join(ID_FILE),
+        source: io::Error::other(error.to_string()),
+    })?;
+    let node_id = u128::from_be_bytes(bytes);
+    // The identity comes last: where it is, the format is too.
+    write_in_one_step(dir, FORMAT_FILE, &format!("{FORMAT}\n"))?;
+    write_in_one_step(dir, ID_FILE, &format!("{node_id:032x}\n"))?;
+    Ok(node_id)
+}
+
+/// Something in the directory that a first start does not leave behind.
+fn foreign_entry(dir: &Path) -> io::Result<Option<String>> {
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let ours = [LOCK_FILE, FORMAT_FILE, ID_FILE]
+            .contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
+        // A file system of its own has one.
+        if !ours && name != "lost+found" {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn parse_id(text: &str) -> Option<u128> {
+    let digits = text.strip_suffix('\n').unwrap_or(text);
+    let plain = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain
+        .then(|| u128::from_str_radix(digits, 16).ok())
+        .flatten()
+}
+
+/// The text of a small file; `None` if there is no such file.
+fn read_small(path: &Path) -> Result<Option<String>, IdentityError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(IdentityError::Io {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(io_error(path))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(IdentityError::Damaged {
+            path: path.to_owned(),
+            what: "expected text",
+        }),
+    }
+}
+
+fn write_in_one_step(dir: &Path, name: &str, text: &str) -> Result<(), IdentityError> {
+    let (path, unfinished) = (dir.join(name), dir.join(format!("{name}{UNFINISHED}")));
+    let write = || {
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(io_error(&path))
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+    let path = path.to_owned();
+    move |source| IdentityError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests;

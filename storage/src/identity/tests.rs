@@ -1,0 +1,191 @@
+//! The identity over restarts, crashes in the middle of the first start, and damage.
+
+use super::*;
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn opened(dir: &Path) -> Identity {
+    Identity::open_or_create(dir).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_identity_is_made_once_and_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("a/b/data");
+    let first = opened(&dir).node_id();
+    assert_eq!(text(&dir.join(ID_FILE)), format!("{first:032x}\n"));
+    assert_eq!(text(&dir.join(FORMAT_FILE)), "1\n");
+    let again = opened(&dir);
+    assert_eq!(again.node_id(), first);
+    assert_eq!(again.dir(), dir);
+    assert_ne!(opened(&root.path().join("other")).node_id(), first);
+}
+
+#[test]
+fn a_new_directory_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("data");
+    let _identity = opened(&dir);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    assert_eq!(mode(&dir.join(ID_FILE)), 0o600);
+}
+
+#[test]
+fn one_directory_has_one_user_at_a_time() {
+    let root = tempfile::tempdir().unwrap();
+    let first = opened(root.path());
+    let error = Identity::open_or_create(root.path()).unwrap_err();
+    assert!(
+        matches!(error, IdentityError::InUse { pid: Some(pid), .. } if pid == std::process::id())
+    );
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("process {}", std::process::id())),
+        "{error}"
+    );
+    drop(first);
+    opened(root.path());
+}
+
+#[test]
+fn a_lock_without_a_process_id_is_still_a_lock() {
+    let root = tempfile::tempdir().unwrap();
+    let _first = opened(root.path());
+    std::fs::write(root.path().join(LOCK_FILE), "").unwrap();
+    let error = Identity::open_or_create(root.path()).unwrap_err();
+    assert!(matches!(error, IdentityError::InUse { pid: None, .. }));
+    assert!(error.to_string().contains("another process"), "{error}");
+}
+
+#[test]
+fn the_process_id_of_a_lock_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join(LOCK_FILE), "99999999999\n and more\n").unwrap();
+    let _identity = opened(root.path());
+    assert_eq!(
+        text(&root.path().join(LOCK_FILE)),
+        format!("{}\n", std::process::id())
+    );
+}
+
+#[test]
+fn a_crash_at_any_point_of_the_first_start_is_repaired_by_the_next() {
+    let left_behind: [&[(&str, &str)]; 6] = [
+        &[("lock", "")],
+        &[("lock", "7\n"), ("format.new", "")],
+        &[("lock", "7\n"), ("format.new", "1\n")],
+        &[("lock", "7\n"), ("format", "1\n")],
+        &[("lock", "7\n"), ("format", "1\n"), ("node.id.new", "0123")],
+        &[("lost+found", "")],
+    ];
+    for files in left_behind {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
+        let first = opened(root.path()).node_id();
+        assert_eq!(opened(root.path()).node_id(), first, "{files:?}");
+    }
+}
+
+#[test]
+fn a_directory_with_files_and_no_identity_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let _ = opened(root.path()).node_id();
+    std::fs::write(root.path().join("sessions.1"), "").unwrap();
+    std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
+    let error = Identity::open_or_create(root.path()).unwrap_err();
+    assert!(
+        matches!(&error, IdentityError::NoIdentity { found, .. } if found == "sessions.1"),
+        "{error}"
+    );
+    assert!(
+        !root.path().join(ID_FILE).exists(),
+        "no new identity is made"
+    );
+}
+
+#[test]
+fn a_damaged_identity_is_refused_and_left_alone() {
+    let good = "0123456789abcdef0123456789abcdef";
+    for bad in [
+        "",
+        "\n",
+        &good[1..],
+        &format!("{good}0"),
+        &good.replace('0', "g"),
+        &format!("+{}", &good[1..]),
+        &format!("{good}\n\n"),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let _ = opened(root.path()).node_id();
+        std::fs::write(root.path().join(ID_FILE), bad).unwrap();
+        let error = Identity::open_or_create(root.path()).unwrap_err();
+        assert!(
+            matches!(error, IdentityError::Damaged { .. }),
+            "{bad:?} {error}"
+        );
+        assert_eq!(text(&root.path().join(ID_FILE)), bad);
+    }
+    let root = tempfile::tempdir().unwrap();
+    let _ = opened(root.path()).node_id();
+    std::fs::write(root.path().join(ID_FILE), [0xFF; 32]).unwrap();
+    assert!(matches!(
+        Identity::open_or_create(root.path()),
+        Err(IdentityError::Damaged { .. })
+    ));
+    std::fs::write(root.path().join(ID_FILE), good).unwrap();
+    assert_eq!(
+        opened(root.path()).node_id(),
+        0x0123_4567_89AB_CDEF_0123_4567_89AB_CDEF
+    );
+}
+
+#[test]
+fn another_format_is_refused_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let _ = opened(root.path()).node_id();
+    let format = root.path().join(FORMAT_FILE);
+    std::fs::write(&format, "2\n").unwrap();
+    let error = Identity::open_or_create(root.path()).unwrap_err();
+    assert!(matches!(error, IdentityError::OtherFormat { found: 2, .. }));
+    std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
+    assert!(
+        matches!(
+            Identity::open_or_create(root.path()),
+            Err(IdentityError::OtherFormat { .. })
+        ),
+        "also without an identity"
+    );
+    let root = tempfile::tempdir().unwrap();
+    let _ = opened(root.path()).node_id();
+    let format = root.path().join(FORMAT_FILE);
+    std::fs::write(&format, "one").unwrap();
+    assert!(matches!(
+        Identity::open_or_create(root.path()),
+        Err(IdentityError::Damaged { .. })
+    ));
+    std::fs::remove_file(&format).unwrap();
+    assert!(matches!(
+        Identity::open_or_create(root.path()),
+        Err(IdentityError::Damaged { .. })
+    ));
+}
+
+#[test]
+fn a_path_that_is_a_file_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("file");
+    std::fs::write(&path, "").unwrap();
+    let error = Identity::open_or_create(&path).unwrap_err();
+    assert!(matches!(error, IdentityError::Io { .. }));
+    assert!(
+        error.to_string().contains(&path.display().to_string()),
+        "{error}"
+    );
+}
