@@ -140,7 +140,7 @@ impl Shard {
         {
             connection.waker = Some(cx.waker().clone());
         }
-        if !connection.outbox.is_empty() {
+        if connection.outbox.needs_flush() {
             self.flush_connection(key);
         }
         if self.is_current(key, serial)

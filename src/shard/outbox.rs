@@ -46,6 +46,8 @@ pub struct Outbox {
     len: usize,
     /// Length of `tail` when it was last counted into `len`.
     counted: usize,
+    /// A layer below holds bytes that the socket has not taken yet.
+    unflushed: bool,
 }
 
 impl Outbox {
@@ -56,6 +58,11 @@ impl Outbox {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the stream is to be polled for writing when it wakes its task: bytes wait here, or in a layer below.
+    pub fn needs_flush(&self) -> bool {
+        self.unflushed || !self.is_empty()
     }
 
     /// Whether the client takes its packets too slowly to be read from.
@@ -90,7 +97,9 @@ impl Outbox {
         }
         self.release(pool);
         if let ByteStream::Layered(_) = stream {
+            self.unflushed = true;
             ready!(Pin::new(stream).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(written))
     }
