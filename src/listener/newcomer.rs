@@ -265,11 +265,9 @@ async fn upgrade<D, S: Layered + 'static>(
             }
             stream.write_all(&response).await?;
             stream.flush().await?;
-            bytes.drain(..head_len);
             let message_bytes_max = (acceptor.mqtt.max_packet_size as usize).max(MESSAGE_BYTES_MIN);
-            Ok(ByteStream::Layered(Box::new(
-                WebSocket::over(stream, bytes, message_bytes_max).await,
-            )))
+            let upgraded = WebSocket::over(stream, &bytes[head_len..], message_bytes_max);
+            Ok(ByteStream::Layered(Box::new(upgraded)))
         }
         Judgement::Refuse { response, why } => {
             farewell(&mut stream, &response).await;

@@ -134,7 +134,9 @@ impl Socket {
             return Poll::Pending;
         }
         match write(&socket2::SockRef::from(&*stream)) {
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
                 Poll::Pending
             }
             written => Poll::Ready(written),
