@@ -57,6 +57,9 @@ pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 
+/// Retained topics that one replay examines in one turn of its shard.
+pub const REPLAY_TOPICS_PER_TURN: usize = 4_096;
+
 /// The largest Will, encoded: it travels in the control state.
 pub const WILL_BYTES_MAX: usize = 16 * 1024;
 

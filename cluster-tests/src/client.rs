@@ -146,6 +146,16 @@ impl Client {
         }
     }
 
+    /// The next packet, or `None` at the close.
+    #[track_caller]
+    pub fn until_first(&mut self) -> Option<Packet> {
+        match self.event(Instant::now() + PATIENCE) {
+            Some(Event::Packet(packet)) => Some(packet),
+            Some(Event::Closed) => None,
+            None => panic!("{}: neither a packet nor a close came", self.client_id),
+        }
+    }
+
     /// Everything up to the close, which must come.
     #[track_caller]
     pub fn until_closed(&mut self) -> Vec<Packet> {

@@ -100,6 +100,10 @@ impl Response {
 pub fn request(socket: &mut dyn Socket, bytes: &[u8]) -> io::Result<Response> {
     socket.write_all(bytes)?;
     socket.flush()?;
+    read_response(socket)
+}
+
+fn read_response(socket: &mut dyn Socket) -> io::Result<Response> {
     let deadline = Instant::now() + PATIENCE;
     let mut input = Vec::new();
     let end = loop {
@@ -204,7 +208,17 @@ impl WebSocket {
     /// # Errors
     /// Those of the socket, and a refusal as the text of its status.
     pub fn open(mut socket: Box<dyn Socket>, upgrade: &Upgrade) -> io::Result<Self> {
-        let mut response = request(socket.as_mut(), &upgrade.bytes())?;
+        socket.write_all(&upgrade.bytes())?;
+        socket.flush()?;
+        Self::accept_answer(socket)
+    }
+
+    /// The same over a socket on which the request has been sent already, with or without frames behind it.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn accept_answer(mut socket: Box<dyn Socket>) -> io::Result<Self> {
+        let mut response = read_response(socket.as_mut())?;
         if response.status != 101 {
             return Err(io::Error::other(format!(
                 "status {} instead of 101",

@@ -45,7 +45,7 @@ impl Shard {
             .max_server_keepalive
             .map_or(0, |cap| u16::try_from(cap.as_secs()).unwrap_or(u16::MAX));
         let agreed = session::accept(&connect, &self.shared.limits, keep_alive_cap);
-        let will = will::encode(&connect, self.shared.limits.will_bytes_max);
+        let will = will::encode(&connect, &self.shared.limits);
         let client = greeted.client_id.clone();
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let (key, serial) = self.admit(greeted, agreed);
@@ -162,6 +162,10 @@ impl Shard {
             return;
         };
         self.take_over(&client_id);
+        if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
+            // It has ended in the control state; the word of that may still be on its way.
+            self.end_session(older);
+        }
         let session = self.session_of(&client_id);
         let resumed = session_present && self.sessions[session as usize].session.epoch() > 0;
         self.open(key, session, epoch, &connecting.agreed);

@@ -140,7 +140,7 @@ impl Shard {
         {
             connection.waker = Some(cx.waker().clone());
         }
-        if connection.outbox.needs_flush() {
+        if connection.outbox.has_to_flush() {
             self.flush_connection(key);
         }
         if self.is_current(key, serial)
@@ -183,6 +183,7 @@ impl Shard {
         self.read_buffer = buffer;
         if let Some(end) = end {
             self.close(key, end);
+            self.settle();
         }
     }
 
@@ -288,7 +289,7 @@ impl Shard {
                 self.close(key, close);
                 break;
             }
-            self.close_overflowed();
+            self.settle();
         }
         self.packets_received(key, packets);
         used
@@ -339,7 +340,8 @@ impl Shard {
                 Poll::Ready(Err(_)) => lost = true,
                 Poll::Pending => {}
             }
-            again = !lost && self.connections[key as usize].outbox.is_empty() && self.pump(key);
+            again =
+                !lost && !self.connections[key as usize].outbox.has_to_flush() && self.pump(key);
             if !again {
                 break;
             }
@@ -359,7 +361,9 @@ impl Shard {
         let connection = &mut self.connections[key as usize];
         let resumes = connection.paused && !connection.outbox.is_congested();
         connection.paused &= !resumes;
-        if resumes || (matches!(connection.state, State::Closing) && connection.outbox.is_empty()) {
+        if resumes
+            || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush())
+        {
             self.wake(key);
         }
     }
@@ -425,7 +429,7 @@ impl Shard {
     /// would reset the connection, and the client might never see the reason.
     fn poll_close(&mut self, key: ConnectionKey, cx: &mut Context<'_>) {
         let connection = &mut self.connections[key as usize];
-        if !connection.outbox.is_empty() {
+        if connection.outbox.has_to_flush() {
             return;
         }
         if !connection.shut {

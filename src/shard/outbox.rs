@@ -46,7 +46,7 @@ pub struct Outbox {
     len: usize,
     /// Length of `tail` when it was last counted into `len`.
     counted: usize,
-    /// A layer below holds bytes that the socket has not taken yet.
+    /// All is written, but a layer of the stream still holds some of it.
     unflushed: bool,
 }
 
@@ -60,8 +60,8 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Whether the stream is to be polled for writing when it wakes its task: bytes wait here, or in a layer below.
-    pub fn needs_flush(&self) -> bool {
+    /// Whether the socket has not been given everything yet.
+    pub fn has_to_flush(&self) -> bool {
         self.unflushed || !self.is_empty()
     }
 

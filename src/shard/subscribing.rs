@@ -1,24 +1,27 @@
 //! SUBSCRIBE and UNSUBSCRIBE, and the replay of retained messages.
 //!
 //! SUBACK is written when the routes of its filters are applied. The replay then reads each retained message at the moment of sending it, behind everything
-//! that waits for the session, so that no older value follows a newer one. One race is left between shards: a value in the store whose live copy
-//! is still on its way from the shard that accepted it, behind older ones. Therefore a replay begins when every other shard has
-//! answered with a *mark*, and leaves out a value that its shard accepted after that: its live copy finds the subscription.
+//! that waits for the session, so that no older value follows a newer one. Other shards put a value into the store and its live copy into
+//! this shard's mailbox under one lock; so a replay holds that lock and has delivered all that arrived before: what it then finds in the store
+//! is not older than anything that was sent live, and its own live copy is behind it.
 
 use std::sync::Arc;
 
 use holdfast_raft::{Command, Outcome};
 
+use parking_lot::RwLockReadGuard;
+
+use crate::limits;
 use crate::mqtt::{
-    Message, MessageId, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck,
-    Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe,
+    Message, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
 };
+use crate::retained;
 use crate::session::{Delivery, NoJournal, Outgoing, Subscription, Wire};
-use crate::subscriptions::{Member, SessionKey, ShardId, Subscriber};
+use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
-use super::mailbox::Event;
-use super::{Close, ConnectionKey, Pending, Shard, Turn, turn};
+use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
 pub(super) struct PendingSubscribe {
@@ -37,37 +40,19 @@ pub(super) struct Replay {
     subscription_id: Option<u32>,
     /// The topic of the last one that was sent.
     after: Option<Arc<str>>,
-    /// The number of the marks that it waits for.
-    ask: u64,
 }
 
-/// How far the streams of the other shards have come here.
-pub(super) struct Marks {
-    asked: u64,
-    answered: Vec<u64>,
-    sequences: Vec<u64>,
-    waiting: Vec<ConnectionKey>,
+/// How far a replay came in one go.
+enum Progress {
+    /// The outbox or the window is full; acknowledgements or the socket will go on with it.
+    Stopped,
+    /// Many topics did not match: the others on this shard have their turn first.
+    OutOfBudget,
+    Finished,
 }
 
-impl Marks {
-    pub fn new(shards: usize) -> Marks {
-        Marks {
-            asked: 0,
-            answered: vec![0; shards],
-            sequences: vec![0; shards],
-            waiting: Vec::new(),
-        }
-    }
-
-    /// Whether the live copy of a retained message is still on its way.
-    fn is_under_way(&self, id: MessageId, own: ShardId) -> bool {
-        id.shard != own
-            && self
-                .sequences
-                .get(usize::from(id.shard))
-                .is_some_and(|sequence| id.sequence > *sequence)
-    }
-}
+/// Tries to find the mailbox empty in one turn.
+const CATCH_UP_ATTEMPTS: usize = 4;
 
 /// Routes that a SUBSCRIBE adds to the control state.
 #[derive(Default)]
@@ -193,7 +178,6 @@ impl Shard {
                 options,
                 subscription_id,
                 after: None,
-                ask: 0,
             });
         }
     }
@@ -358,14 +342,17 @@ impl Shard {
             connection: key,
             packet_id,
             codes,
-            mut replays,
+            replays,
             ..
         } = pending;
         if self.open_session(key).is_none() {
             return;
         }
-        self.begin_replays(key, &mut replays);
         let connection = &mut self.connections[key as usize];
+        // One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
+        connection
+            .replays
+            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
         connection.outbox.prepare(&mut self.pool);
         SubAck {
             packet_id,
@@ -376,60 +363,6 @@ impl Shard {
         connection.replays.extend(replays);
         self.pump(key);
         self.mark_dirty(key);
-    }
-
-    /// Asks the other shards for marks, once for all replays of a SUBSCRIBE.
-    fn begin_replays(&mut self, key: ConnectionKey, replays: &mut [Replay]) {
-        // One for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
-        self.connections[key as usize]
-            .replays
-            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
-        let shards = self.shared.mailboxes.len();
-        if replays.is_empty() || shards == 1 || self.shared.retained.read().is_empty() {
-            return;
-        }
-        self.marks.asked += 1;
-        let (own, number) = (self.id, self.marks.asked);
-        replays.iter_mut().for_each(|replay| replay.ask = number);
-        for shard in (0..shards as ShardId).filter(|shard| *shard != own) {
-            self.mail(shard, Event::MarkAsk { from: own, number });
-        }
-        self.marks.waiting.push(key);
-    }
-
-    /// Answers behind everything that this shard routed before.
-    pub(super) fn answer_mark(&mut self, from: ShardId, number: u64) {
-        let sequence = self.sequence;
-        self.mail(
-            from,
-            Event::Mark {
-                shard: self.id,
-                number,
-                sequence,
-            },
-        );
-    }
-
-    pub(super) fn mark(&mut self, shard: ShardId, number: u64, sequence: u64) {
-        self.marks.answered[usize::from(shard)] = number;
-        self.marks.sequences[usize::from(shard)] = sequence;
-        let own = usize::from(self.id);
-        let all_answered = self
-            .marks
-            .answered
-            .iter()
-            .enumerate()
-            .all(|(shard, answered)| shard == own || *answered == self.marks.asked);
-        let waiting = if all_answered {
-            std::mem::take(&mut self.marks.waiting)
-        } else {
-            self.marks.waiting.clone()
-        };
-        for key in waiting {
-            if self.pump(key) {
-                self.mark_dirty(key);
-            }
-        }
     }
 
     /// Sends what waits for a connection: its session's queue, then retained messages. Returns whether anything was written.
@@ -457,11 +390,16 @@ impl Shard {
         let mut replays = std::mem::take(&mut self.connections[key as usize].replays);
         let before = self.connections[key as usize].outbox.len();
         while let Some(replay) = replays.front_mut() {
-            if !self.is_marked(replay.ask) || !self.may_replay(key, session) {
+            if !self.may_replay(key, session) {
                 break;
             }
-            if !self.replay_next(session, replay) {
-                replays.pop_front();
+            match self.replay_some(key, session, replay) {
+                Progress::Stopped => {}
+                Progress::OutOfBudget => {
+                    self.mark_dirty(key);
+                    break;
+                }
+                Progress::Finished => drop(replays.pop_front()),
             }
         }
         let wrote = self.connections[key as usize].outbox.len() > before;
@@ -471,49 +409,77 @@ impl Shard {
         wrote
     }
 
-    fn is_marked(&self, ask: u64) -> bool {
-        let own = usize::from(self.id);
-        self.marks
-            .answered
-            .iter()
-            .enumerate()
-            .all(|(shard, answered)| shard == own || *answered >= ask)
-    }
-
     fn may_replay(&self, key: ConnectionKey, session: SessionKey) -> bool {
         self.connections[key as usize].outbox.has_room()
             && self.sessions[session as usize].session.is_caught_up()
     }
 
-    /// Sends the next retained message of a replay. False when there are no more.
-    fn replay_next(&mut self, session: SessionKey, replay: &mut Replay) -> bool {
-        let Some(message) = self.next_retained(replay) else {
-            return false;
+    /// Sends some of the retained messages of a replay. The store is read once for a few of them: what is set between that and their
+    /// sending, a turn that nothing interrupts, reaches the session live behind them.
+    fn replay_some(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        replay: &mut Replay,
+    ) -> Progress {
+        let shared = self.shared.clone();
+        let Some(retained) = self.read_caught_up(&shared) else {
+            return Progress::OutOfBudget;
         };
-        replay.after = Some(message.topic.clone());
+        if !self.may_replay(key, session) {
+            return Progress::Stopped;
+        }
+        let mut scan = retained.scan(
+            self.now,
+            &replay.filter,
+            replay.after.as_deref(),
+            limits::REPLAY_TOPICS_PER_TURN,
+        );
+        for message in scan.by_ref() {
+            self.replay_one(session, replay, message);
+            replay.after = Some(message.topic.clone());
+            if !self.may_replay(key, session) {
+                return Progress::Stopped;
+            }
+        }
+        match scan.resume() {
+            Some(topic) => {
+                replay.after = Some(topic.clone());
+                Progress::OutOfBudget
+            }
+            None => Progress::Finished,
+        }
+    }
+
+    /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
+    fn read_caught_up<'s>(
+        &mut self,
+        shared: &'s Shared,
+    ) -> Option<RwLockReadGuard<'s, retained::Map>> {
+        for _ in 0..CATCH_UP_ATTEMPTS {
+            self.deliver_arrived();
+            let retained = shared.retained.read();
+            if !shared.mailboxes[usize::from(self.id)].holds_messages() {
+                return Some(retained);
+            }
+        }
+        None
+    }
+
+    fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
         let own = replay.options.no_local
             && message.publisher == *self.sessions[session as usize].session.client_id();
-        if own || self.marks.is_under_way(message.id, self.id) {
-            return true;
+        if own {
+            return;
         }
-        let ids = replay.subscription_id.as_slice();
         // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].
         let delivery = Delivery {
             qos: replay.options.qos,
             retain: true,
-            subscription_ids: ids,
+            subscription_ids: replay.subscription_id.as_slice(),
             share: None,
         };
-        self.deliver_to(session, &Outgoing::from_message(&message), delivery);
-        true
-    }
-
-    fn next_retained(&self, replay: &Replay) -> Option<Arc<Message>> {
-        self.shared
-            .retained
-            .read()
-            .next_match(self.now, &replay.filter, replay.after.as_deref())
-            .cloned()
+        self.deliver_to(session, &Outgoing::from_message(message), delivery);
     }
 
     pub(super) fn handle_unsubscribe(

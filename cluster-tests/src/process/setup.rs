@@ -15,6 +15,7 @@ pub struct Setup {
     mqtt: Vec<String>,
     listeners: Vec<String>,
     authority: Option<Authority>,
+    listener_lines: String,
 }
 
 impl Default for Setup {
@@ -39,6 +40,7 @@ impl Setup {
             mqtt: Vec::new(),
             listeners: Vec::new(),
             authority: None,
+            listener_lines: String::new(),
         }
     }
 
@@ -63,10 +65,17 @@ impl Setup {
         setup
     }
 
+    /// Lines of configuration for the listeners that are added from now on.
+    pub fn listener_lines(mut self, lines: &str) -> Self {
+        self.listener_lines = format!("{lines}\n");
+        self
+    }
+
     /// A listener on a port of the kernel's choice, with more lines of configuration.
     pub fn listener(mut self, name: &str, protocol: &str, more: &str) -> Self {
+        let lines = &self.listener_lines;
         self.listeners.push(format!(
-            "[[listener]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nbind = \"127.0.0.1:0\"\n{more}\n"
+            "[[listener]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nbind = \"127.0.0.1:0\"\n{lines}{more}\n"
         ));
         self
     }

@@ -24,9 +24,9 @@ over_tcp_and_websocket! {
     mqtt_2_2_1_5_acknowledgements_carry_the_identifier_of_the_publish,
     mqtt_2_2_1_6_suback_and_unsuback_carry_the_identifier,
     mqtt_2_2_2_1_no_properties_are_a_length_of_zero,
-    mqtt_2_2_2_2_unknown_and_misplaced_properties_are_refused,
-    mqtt_2_2_2_2_a_property_twice_is_refused,
-    mqtt_2_2_2_2_a_property_length_beyond_the_packet_is_refused,
+    mqtt_section_2_2_2_2_unknown_and_misplaced_properties_are_refused,
+    mqtt_section_2_2_2_2_a_property_twice_is_refused,
+    mqtt_section_2_2_2_2_a_property_length_beyond_the_packet_is_refused,
 }
 
 /// Each of these strings where a client can put one after CONNECT.
@@ -287,7 +287,7 @@ fn mqtt_2_2_2_1_no_properties_are_a_length_of_zero(on: &Stage) {
     on.refused_after_connect(&packet(first::SUBSCRIBE, &[0, 1]), BAD_PACKET);
 }
 
-fn mqtt_2_2_2_2_unknown_and_misplaced_properties_are_refused(on: &Stage) {
+fn mqtt_section_2_2_2_2_unknown_and_misplaced_properties_are_refused(on: &Stage) {
     let topic = on.topic("t");
     for properties in [
         &[0x00, 0][..],
@@ -312,7 +312,7 @@ fn mqtt_2_2_2_2_unknown_and_misplaced_properties_are_refused(on: &Stage) {
     on.refused_after_connect(&ack.bytes(), BAD_PACKET);
 }
 
-fn mqtt_2_2_2_2_a_property_twice_is_refused(on: &Stage) {
+fn mqtt_section_2_2_2_2_a_property_twice_is_refused(on: &Stage) {
     let topic = on.topic("t");
     for (property, value) in [
         (id::PAYLOAD_FORMAT_INDICATOR, 1),
@@ -331,7 +331,7 @@ fn mqtt_2_2_2_2_a_property_twice_is_refused(on: &Stage) {
     on.refused_after_connect(&subscribe.bytes(Version::V5), &[reason::PROTOCOL_ERROR]);
 }
 
-fn mqtt_2_2_2_2_a_property_length_beyond_the_packet_is_refused(on: &Stage) {
+fn mqtt_section_2_2_2_2_a_property_length_beyond_the_packet_is_refused(on: &Stage) {
     let topic = prefixed(on.topic("t"));
     // Longer than the body, and cutting a property in two with the payload behind it.
     on.refused_after_connect(

@@ -200,18 +200,18 @@ fn mqtt_4_9_0_3_at_quota_0_all_else_is_answered(on: &Stage) {
     client.send_publish(&Publish::new(on.topic("v"), "x").qos(1, 102));
     client.send_publish(&Publish::new(on.topic("v"), "x").qos(2, 103));
     client.send_ack(first::PUBREL, 103);
-    let answers = client.fence();
-    assert!(
-        matches!(
-            answers.as_slice(),
-            [
-                Packet::SubAck { packet_id: 100, .. },
-                Packet::UnsubAck { packet_id: 101, .. },
-                Packet::PubAck { packet_id: 102, .. },
-                Packet::PubRec { packet_id: 103, .. },
-                Packet::PubComp { packet_id: 103, .. },
-            ]
-        ),
-        "{answers:?}"
-    );
+    // A SUBACK may wait for more than the others, so their order is open.
+    let mut ids: Vec<_> = (0..5)
+        .map(|_| match client.recv() {
+            Packet::SubAck { packet_id, .. }
+            | Packet::UnsubAck { packet_id, .. }
+            | Packet::PubAck { packet_id, .. }
+            | Packet::PubRec { packet_id, .. } => packet_id,
+            Packet::PubComp { packet_id, .. } => packet_id + 1,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [100, 101, 102, 103, 104]);
+    client.expect_quiet();
 }

@@ -36,7 +36,8 @@ mod websocket;
 use std::time::Duration;
 
 use holdfast_cluster_tests::client::Client;
-use holdfast_cluster_tests::wire::Message;
+use holdfast_cluster_tests::stage::Stage;
+use holdfast_cluster_tests::wire::{Message, Subscribe};
 
 /// Malformed Packet or Protocol Error: the specification lets a server choose where a packet is both.
 const BAD_PACKET: &[u8] = &[0x81, 0x82];
@@ -53,6 +54,25 @@ const ILL_FORMED: &[&[u8]] = &[
 /// Lets the time pass that a statement is about.
 fn let_pass(duration: Duration) {
     std::thread::sleep(duration);
+}
+
+/// Subscribes and returns the retained messages that this brings, acknowledged. They may come at any time after the SUBACK, so the last filter
+/// of the same packet asks for a retained marker [MQTT-3.8.4-5].
+#[track_caller]
+fn retained_by(on: &Stage, client: &mut Client, filter: &str, options: u8) -> Vec<Message> {
+    let marker = on.client_id("marker");
+    client.publish_retained(&marker, "retained marker", 1);
+    let packet_id = client.packet_id();
+    let codes = client.send_subscribe(
+        &Subscribe::new(packet_id)
+            .filter(filter, options)
+            .filter(&marker, 1),
+    );
+    assert!(codes.iter().all(|code| *code <= 2), "refused: {codes:02X?}");
+    let got = client.take_until("retained marker");
+    client.unsubscribe(&marker);
+    client.publish_retained(&marker, "", 1);
+    got
 }
 
 /// What `subscriber` got before `publisher`'s marker on this topic (which the subscriber must have subscribed to).

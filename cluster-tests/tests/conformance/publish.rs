@@ -6,7 +6,7 @@ use holdfast_cluster_tests::wire::{
     Packet, Properties, Publish, Subscribe, Version, first, id, packet, prefixed,
 };
 
-use crate::{BAD_PACKET, got_before_marker};
+use crate::{BAD_PACKET, got_before_marker, retained_by};
 
 /// Subscription Options: Retain As Published, and Retain Handling 1 and 2.
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
@@ -89,17 +89,12 @@ fn mqtt_3_3_1_4_both_qos_bits_are_malformed(on: &Stage) {
 
 /// What a new subscriber to this topic gets as retained messages.
 fn retained(on: &Stage, filter: &str) -> Vec<(String, String, u8)> {
-    let mut client = on.v5("reader");
-    client.subscribe(filter, 2);
-    let mut got = Vec::new();
-    for packet in client.fence() {
-        let Packet::Publish(message) = packet else {
-            panic!("{packet:?}")
-        };
-        assert!(message.retain);
-        got.push((message.topic.clone(), message.text(), message.qos));
-    }
-    got
+    let messages = retained_by(on, &mut on.v5("reader"), filter, 2);
+    assert!(messages.iter().all(|message| message.retain));
+    messages
+        .into_iter()
+        .map(|message| (message.topic.clone(), message.text(), message.qos))
+        .collect()
 }
 
 fn mqtt_3_3_1_5_a_retained_message_replaces_the_one_before(on: &Stage) {
@@ -168,7 +163,7 @@ fn mqtt_3_3_1_9_retain_handling_0_sends_at_each_subscribe(on: &Stage) {
     }
     client.expect_quiet();
     for name in ["a", "b"] {
-        client.publish_retained(on.topic(name), "", 0);
+        client.publish_retained(on.topic(name), "", 1);
     }
 }
 
@@ -178,16 +173,15 @@ fn mqtt_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(on: &Stage)
     publisher.publish_retained(&topic, "retained", 1);
     let mut client = on.v5("c");
     for there in [false, true, true] {
-        client.subscribe(&topic, 1 | SEND_IF_NEW);
-        if !there {
-            assert_eq!(client.take().text(), "retained");
-        }
-        client.expect_quiet();
+        let got = retained_by(on, &mut client, &topic, 1 | SEND_IF_NEW);
+        assert_eq!(got.len(), usize::from(!there));
     }
     client.unsubscribe(&topic);
-    client.subscribe(&topic, 1 | SEND_IF_NEW);
-    assert_eq!(client.take().text(), "retained");
-    publisher.publish_retained(&topic, "", 0);
+    assert_eq!(
+        retained_by(on, &mut client, &topic, 1 | SEND_IF_NEW).len(),
+        1
+    );
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_11_retain_handling_2_sends_nothing(on: &Stage) {
@@ -195,11 +189,10 @@ fn mqtt_3_3_1_11_retain_handling_2_sends_nothing(on: &Stage) {
     let mut publisher = on.v5("p");
     publisher.publish_retained(&topic, "retained", 1);
     let mut client = on.v5("c");
-    client.subscribe(&topic, 1 | DO_NOT_SEND);
-    client.expect_quiet();
+    assert!(retained_by(on, &mut client, &topic, 1 | DO_NOT_SEND).is_empty());
     publisher.publish(&topic, "live", 1);
     assert_eq!(client.take().text(), "live");
-    publisher.publish_retained(&topic, "", 0);
+    publisher.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_12_without_retain_as_published_the_flag_is_0(on: &Stage) {
@@ -210,7 +203,7 @@ fn mqtt_3_3_1_12_without_retain_as_published_the_flag_is_0(on: &Stage) {
         client.publish_retained(&topic, "x", qos);
         assert!(!client.take().retain);
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_1_13_with_retain_as_published_the_flag_is_kept(on: &Stage) {
@@ -223,7 +216,7 @@ fn mqtt_3_3_1_13_with_retain_as_published_the_flag_is_kept(on: &Stage) {
         client.publish(&topic, "x", qos);
         assert!(!client.take().retain);
     }
-    client.publish_retained(&topic, "", 0);
+    client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt_3_3_2_1_the_topic_name_comes_first_and_is_utf8(on: &Stage) {
@@ -366,7 +359,7 @@ fn mqtt_3_3_4_3_subscription_identifiers_are_sent(on: &Stage) {
             message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER),
             [identifier]
         );
-        client.publish_retained(&topic, "", 0);
+        client.publish_retained(&topic, "", 1);
     }
 }
 

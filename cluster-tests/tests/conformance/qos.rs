@@ -324,7 +324,8 @@ fn mqtt_4_4_0_1_unacknowledged_packets_are_sent_again_after_a_reconnect_only(on:
     client.expect_quiet();
     client.reset();
     let mut client = again(on);
-    let packets = client.fence();
+    let packets: Vec<_> = (0..5).map(|_| client.recv()).collect();
+    client.expect_quiet();
     let ids = |wanted: &dyn Fn(&Packet) -> Option<u16>| {
         packets.iter().filter_map(wanted).collect::<Vec<_>>()
     };
@@ -341,7 +342,6 @@ fn mqtt_4_4_0_1_unacknowledged_packets_are_sent_again_after_a_reconnect_only(on:
         [0, 3, 4, 5].map(|at: usize| first_time[at].packet_id)
     );
     assert_eq!(pubrels, [first_time[1].packet_id]);
-    assert_eq!(packets.len(), 5, "{packets:?}");
 }
 
 fn mqtt_4_4_0_2_a_refused_message_is_not_sent_again(on: &Stage) {

@@ -55,7 +55,7 @@ fn mqtt_4_1_0_1_what_a_session_holds_survives_a_reconnect(on: &Stage) {
         "Retain As Published was kept"
     );
     client.expect_quiet();
-    publisher.publish_retained(on.topic("rap"), "", 0);
+    publisher.publish_retained(on.topic("rap"), "", 1);
 }
 
 fn mqtt_4_1_0_2_an_expired_session_is_discarded(on: &Stage) {

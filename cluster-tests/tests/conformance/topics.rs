@@ -94,16 +94,16 @@ fn mqtt_4_7_1_2_wildcards_match_as_in_the_examples(on: &Stage) {
     ] {
         let mut client = on.v5("c");
         client.subscribe(on.topic(filter), 0);
+        client.subscribe(on.client_id("marker"), 0);
         for name in matching.iter().chain(others) {
             client.publish(on.topic(name), "x", 0);
         }
-        let mut got = Vec::new();
-        for packet in client.fence() {
-            let Packet::Publish(message) = packet else {
-                panic!("{packet:?}")
-            };
-            got.push(message.topic);
-        }
+        client.publish(on.client_id("marker"), "marker", 0);
+        let got: Vec<_> = client
+            .take_until("marker")
+            .into_iter()
+            .map(|message| message.topic)
+            .collect();
         let expected: Vec<_> = matching.iter().map(|name| on.topic(name)).collect();
         assert_eq!(got, expected, "{filter}");
     }

@@ -128,7 +128,7 @@ fn mqtt311_3_1_2_7_retained_messages_are_no_part_of_the_session(on: &Stage) {
     let mut later = on.v311("l");
     later.subscribe(&topic, 1);
     assert_eq!(later.take().text(), "stays");
-    later.publish_retained(&topic, "", 0);
+    later.publish_retained(&topic, "", 1);
 }
 
 fn mqtt311_3_1_2_8_the_will_is_published_unless_disconnected(on: &Stage) {
@@ -189,7 +189,7 @@ fn mqtt311_3_1_2_17_a_will_may_be_retained(on: &Stage) {
     let mut later = on.v311("l");
     later.subscribe(&will, 1);
     assert!(later.take().retain);
-    later.publish_retained(&will, "", 0);
+    later.publish_retained(&will, "", 1);
 }
 
 fn mqtt311_3_1_2_22_a_password_needs_a_user_name(on: &Stage) {
