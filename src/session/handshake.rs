@@ -1,8 +1,14 @@
 //! CONNECT and CONNACK: what client and server agree on for one connection.
 
-use crate::mqtt::{ConnAck, Connect, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::mqtt::{
+    ConnAck, Connect, PropertiesBuf, Property, ProtocolVersion, REMAINING_LENGTH_MAX, ReasonCode,
+};
 
 use super::Limits;
+
+/// The largest packet that MQTT can frame (2.1.4): what a client takes that names no Maximum Packet Size. A message that has come in may be
+/// larger than that with what is put in front of it on its way out.
+const PACKET_SIZE_MAX: u32 = REMAINING_LENGTH_MAX as u32 + 5;
 
 /// What holds on a connection once it is accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +57,11 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         keep_alive_secs,
         keep_alive_backoff: limits.keep_alive_backoff,
         window_max: receive_maximum.min(limits.inflight_max),
-        packet_size_max: connect.properties.maximum_packet_size().unwrap_or(u32::MAX),
+        packet_size_max: connect
+            .properties
+            .maximum_packet_size()
+            .unwrap_or(PACKET_SIZE_MAX)
+            .min(PACKET_SIZE_MAX),
         topic_alias_max: connect
             .properties
             .topic_alias_maximum()

@@ -497,16 +497,12 @@ fn write<W: Wire>(
         properties: outgoing.properties,
         payload_len: outgoing.payload.len(),
     };
-    let mut may_alias = true;
-    if connected.packet_size_max != u32::MAX {
-        let spare =
-            i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
-        if spare < 0 {
-            return false;
-        }
-        // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
-        may_alias = spare > ALIAS_BYTES;
+    let spare = i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
+    if spare < 0 {
+        return false;
     }
+    // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
+    let may_alias = spare > ALIAS_BYTES;
     if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic)
     {
         head.topic_alias = Some(alias);

@@ -27,7 +27,7 @@ pub struct Connected {
     pub keep_alive: KeepAlive,
     /// The client's Receive Maximum, and no more than `mqtt.max_inflight`.
     pub window_max: u16,
-    /// The client's Maximum Packet Size, in bytes; `u32::MAX` for none.
+    /// The client's Maximum Packet Size, in bytes.
     pub packet_size_max: u32,
     /// Whether Reason Strings may be sent on packets other than CONNACK, DISCONNECT and PUBLISH [MQTT-3.1.2-29].
     pub problem_information: bool,
