@@ -122,7 +122,7 @@ impl<D: Dispatch> Acceptor<D> {
                 Accepted::Connection(socket, peer) => self.take(socket, peer, &mut first_bytes),
                 Accepted::Nothing => return Batch::Drained,
                 Accepted::Failed(error) => {
-                    tracing::debug!(%error, "a connection died before it was accepted")
+                    tracing::debug!(event = "accept", %error, "a connection died before it was accepted")
                 }
                 Accepted::Exhausted(error) => {
                     self.listener
@@ -131,7 +131,7 @@ impl<D: Dispatch> Acceptor<D> {
                         .fetch_add(1, Ordering::Relaxed);
                     if let Some(left_out) = permit(Cause::Accept) {
                         let listener = self.listener.config.name.as_str();
-                        tracing::error!(listener, %error, left_out, "cannot accept connections: raise the limit of open files");
+                        tracing::error!(event = "accept", listener, %error, left_out, "cannot accept connections: raise the limit of open files");
                     }
                     return Batch::Exhausted;
                 }
@@ -154,7 +154,7 @@ impl<D: Dispatch> Acceptor<D> {
             self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
             if let Some(left_out) = permit(Cause::HardLimit) {
                 let listener = self.listener.config.name.as_str();
-                tracing::warn!(listener, %peer, left_out, "connection closed: far above max_connections");
+                tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: far above max_connections");
             }
             return;
         };

@@ -111,7 +111,7 @@ async fn try_welcome<D: Dispatch>(
                     bytes.split_at(packet_len),
                 );
             }
-            Err(reason) => Refusal::of(&connect, reason, ""),
+            Err(reason) => Refusal::of(&connect, reason, why_not_let_in(reason)),
         },
         Verdict::Refused(refusal) => refusal,
         Verdict::Foreign(found) => return Err(turn_away(acceptor, stream, bytes, found).await),
@@ -161,6 +161,16 @@ async fn authenticate<D: Dispatch>(
         .access
         .authenticate(anonymous, connect.user_name, connect.password)
         .await
+}
+
+/// What [`Access::authenticate`](crate::access::Access::authenticate) means by its reasons, for the log and the client.
+fn why_not_let_in(reason: ReasonCode) -> &'static str {
+    match reason {
+        ReasonCode::NotAuthorized => "there is no user name, and anonymous clients are not let in",
+        ReasonCode::BadUserNameOrPassword => "unknown user or wrong password",
+        ReasonCode::ServerBusy => "too many passwords are waiting to be checked",
+        _ => "the password could not be checked",
+    }
 }
 
 /// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
@@ -360,7 +370,7 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
     let Some((cause, what)) = cause(acceptor, end) else {
-        tracing::debug!(listener, %peer, ?end, "connection ended before its CONNECT");
+        tracing::debug!(event = "close", listener, %peer, ?end, "connection ended before its CONNECT");
         return;
     };
     let Some(left_out) = permit(cause) else {
@@ -368,14 +378,16 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
     };
     match end {
         End::Refused(refusal) => tracing::warn!(
-            listener, %peer, client = refusal.client_id.as_deref().unwrap_or_default(),
+            event = "refused", listener, %peer, client_id = refusal.client_id.as_deref().unwrap_or_default(),
             reason = refusal.reason.name(), left_out, "connection refused: {}", refusal.what
         ),
         End::Network(error) | End::Tls(error) => {
-            tracing::warn!(listener, %peer, %error, left_out, "{what}");
+            tracing::warn!(event = "refused", listener, %peer, %error, left_out, "{what}");
         }
-        End::Upgrade(why) => tracing::warn!(listener, %peer, ?why, left_out, "{what}"),
-        _ => tracing::warn!(listener, %peer, left_out, "{what}"),
+        End::Upgrade(why) => {
+            tracing::warn!(event = "refused", listener, %peer, ?why, left_out, "{what}")
+        }
+        _ => tracing::warn!(event = "refused", listener, %peer, left_out, "{what}"),
     }
 }
 

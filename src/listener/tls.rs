@@ -133,12 +133,12 @@ impl TlsReload {
             Ok(config) => {
                 self.current.store(config);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(cert = %self.files.cert.display(), "TLS files read again");
+                tracing::info!(event = "tls", cert = %self.files.cert.display(), "TLS files read again");
                 Ok(())
             }
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "TLS files are not usable; those read before stay in use");
+                tracing::error!(event = "tls", %error, "TLS files are not usable; those read before stay in use");
                 Err(error)
             }
         }
