@@ -57,6 +57,9 @@ pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 
+/// Bytes of the topic filters of one session.
+pub const SUBSCRIPTION_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Retained topics that one replay examines in one turn of its shard.
 pub const REPLAY_TOPICS_PER_TURN: usize = 4_096;
 

@@ -432,3 +432,6 @@ pub fn run(command: impl Future<Output = Result<u8, ClientError>>) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub(super) const KEYS: &[&str] = &[
     "session_expiry_max",
     "retain_available",
     "retained_max_messages",
+    "retained_max_bytes",
     "max_topic_levels",
     "topic_alias_max",
     "max_keepalive",
@@ -52,6 +53,8 @@ pub struct Mqtt {
     pub retain_available: bool,
     /// Most retained messages on the node. 0 to 1,000,000,000.
     pub retained_max_messages: usize,
+    /// Most bytes of retained messages on the node, topics and properties included. 0 to 1 PiB.
+    pub retained_max_bytes: usize,
     /// Most levels of a topic name or filter. 1 to 65,535.
     pub max_topic_levels: usize,
     /// The Topic Alias Maximum that the server states, and the most aliases it uses itself (MQTT 5.0, 3.2.2.3.8). 0 turns aliases off.
@@ -90,6 +93,7 @@ impl Default for Mqtt {
             session_expiry_max: Duration::from_secs(7 * 86_400),
             retain_available: true,
             retained_max_messages: 2_000_000,
+            retained_max_bytes: 1_000_000_000,
             max_topic_levels: 32,
             topic_alias_max: 32,
             max_keepalive: 0,
@@ -148,6 +152,11 @@ impl Mqtt {
                 "retained_max_messages",
                 default.retained_max_messages,
                 0..=1_000_000_000,
+            ),
+            retained_max_bytes: section.size(
+                "retained_max_bytes",
+                default.retained_max_bytes,
+                0..=1 << 50,
             ),
             max_topic_levels: section.integer(
                 "max_topic_levels",

@@ -115,7 +115,7 @@ fn every_key_is_read() {
          tls = { cert = 'c', key = 'k', ca = 'ca', verify = 'optional', min_version = '1.3' }\n\
          [mqtt]\nmax_packet_size = '1KiB'\nmax_inflight = 1\nreceive_maximum = 2\nmax_queued_messages = 3\n\
          max_queued_bytes = 4096\nqueue_full = 'disconnect'\nqueue_qos0 = true\nsession_expiry_max = 'never'\n\
-         retain_available = false\nretained_max_messages = 0\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
+         retain_available = false\nretained_max_messages = 0\nretained_max_bytes = 5\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
          [auth]\npassword_file = 'pw'\n[log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
          [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n",
@@ -159,6 +159,7 @@ fn every_key_is_read() {
             session_expiry_max: NEVER,
             retain_available: false,
             retained_max_messages: 0,
+            retained_max_bytes: 5,
             max_topic_levels: 5,
             topic_alias_max: 0,
             max_keepalive: 600,

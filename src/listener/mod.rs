@@ -4,7 +4,7 @@
 //! accepted it, then handed to the shard of its client id by [`Dispatch::submit`].
 //!
 //! * [`tcp`]: sockets; `foreign` and `http`: clients at the wrong port.
-//! * [`tls`], `upgrade`, `websocket`: the layers. Each turns a stream of bytes into another one, so that nothing behind them knows of frames.
+//! * [`tls`], `upgrade`, `websocket` with `frame_tracker`: the layers. Each turns a stream of bytes into another one, so that nothing behind them knows of frames.
 //! * `greeting`: what a CONNECT must be; `newcomer`: the waiting, with its deadlines; `log_limit`: warnings at a bounded rate.
 //!
 //! The plain MQTT connection whose CONNECT is there when it is accepted, which after an outage is nearly every one, is served without a task and
@@ -15,6 +15,7 @@
 //! The tests to read first: `tests::tcp`.
 
 mod foreign;
+mod frame_tracker;
 mod greeting;
 mod http;
 mod log_limit;

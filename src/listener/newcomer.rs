@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::Acceptor;
@@ -172,14 +172,13 @@ async fn establish<D: Dispatch>(
     if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
         return Ok(ByteStream::Tcp(Socket::attached(socket)));
     }
-    // Boxed: only connections that shake hands carry the memory for it.
-    let shaking = Box::pin(shake_hands(acceptor, socket));
-    match tokio::time::timeout(config.handshake_timeout, shaking).await {
+    match tokio::time::timeout(config.handshake_timeout, shake_hands(acceptor, socket)).await {
         Ok(established) => established,
         Err(_) => Err(End::TimedOut("no handshake in time")),
     }
 }
 
+/// Each handshake in a box of its own: a connection carries the memory only of the one that it is in.
 async fn shake_hands<D: Dispatch>(
     acceptor: &Acceptor<D>,
     socket: TcpStream,
@@ -187,14 +186,14 @@ async fn shake_hands<D: Dispatch>(
     let is_websocket = acceptor.listener.config.protocol == Protocol::Ws;
     match &acceptor.tls {
         Some(tls) => {
-            let stream = accept_tls(acceptor, tls, socket).await?;
+            let stream = Box::pin(accept_tls(acceptor, tls, socket)).await?;
             if is_websocket {
-                upgrade(acceptor, stream).await
+                Box::pin(upgrade(acceptor, stream)).await
             } else {
                 Ok(ByteStream::Layered(Box::new(stream)))
             }
         }
-        None => upgrade(acceptor, Socket::attached(socket)).await,
+        None => Box::pin(upgrade(acceptor, Socket::attached(socket))).await,
     }
 }
 
@@ -265,11 +264,9 @@ async fn upgrade<D, S: Layered + 'static>(
             }
             stream.write_all(&response).await?;
             stream.flush().await?;
-            bytes.drain(..head_len);
             let message_bytes_max = (acceptor.mqtt.max_packet_size as usize).max(MESSAGE_BYTES_MIN);
-            Ok(ByteStream::Layered(Box::new(
-                WebSocket::over(stream, bytes, message_bytes_max).await,
-            )))
+            let upgraded = WebSocket::over(stream, &bytes[head_len..], message_bytes_max);
+            Ok(ByteStream::Layered(Box::new(upgraded)))
         }
         Judgement::Refuse { response, why } => {
             farewell(&mut stream, &response).await;
@@ -315,15 +312,8 @@ async fn read_until<S: AsyncRead + Unpin>(
     enough: impl Fn(&[u8]) -> bool,
 ) -> Result<(), End> {
     while !enough(bytes) {
-        let read = std::future::poll_fn(|cx| {
-            let mut scratch = [MaybeUninit::uninit(); READ_BYTES];
-            let mut buf = ReadBuf::uninit(&mut scratch);
-            Pin::new(&mut *stream).poll_read(cx, &mut buf).map_ok(|()| {
-                bytes.extend_from_slice(buf.filled());
-                buf.filled().len()
-            })
-        });
-        if read.await? == 0 {
+        let keep = |read: &[u8]| bytes.extend_from_slice(read);
+        if read_some(stream, keep).await? == 0 {
             return Err(if bytes.is_empty() {
                 End::Silent
             } else {
@@ -334,14 +324,29 @@ async fn read_until<S: AsyncRead + Unpin>(
     Ok(())
 }
 
+/// Reads once, by way of the stack, which lends its room only for the moment in which there is something to read.
+async fn read_some<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    mut keep: impl FnMut(&[u8]),
+) -> io::Result<usize> {
+    std::future::poll_fn(|cx| {
+        let mut scratch = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buf = ReadBuf::uninit(&mut scratch);
+        Pin::new(&mut *stream).poll_read(cx, &mut buf).map_ok(|()| {
+            keep(buf.filled());
+            buf.filled().len()
+        })
+    })
+    .await
+}
+
 /// Says the last words, then reads and forgets until the peer closes: with unread bytes the kernel would reset the connection
 /// and the peer could lose what was said.
 async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, last_words: &[u8]) {
     let saying = async {
         stream.write_all(last_words).await?;
         stream.shutdown().await?;
-        let mut sink = [0; 512];
-        while stream.read(&mut sink).await? > 0 {}
+        while read_some(stream, |_| {}).await? > 0 {}
         io::Result::Ok(())
     };
     // Whether it was heard changes nothing.

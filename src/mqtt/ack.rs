@@ -56,6 +56,7 @@ pub struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
+    #[inline]
     pub(super) fn decode(
         kind: AckKind,
         body: &'a [u8],
@@ -63,30 +64,44 @@ impl<'a> Ack<'a> {
     ) -> Result<Ack<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("Acknowledgement, Packet Identifier"))?;
-        let mut ack = Ack {
-            packet_id,
-            reason: ReasonCode::Success,
-            properties: Properties::EMPTY,
-        };
         if reader.is_empty() {
-            return Ok(ack);
+            return Ok(Ack {
+                packet_id,
+                reason: ReasonCode::Success,
+                properties: Properties::EMPTY,
+            });
         }
+        Ack::decode_reason(kind, packet_id, reader, version)
+    }
+
+    fn decode_reason(
+        kind: AckKind,
+        packet_id: PacketId,
+        mut reader: Reader<'a>,
+        version: ProtocolVersion,
+    ) -> Result<Ack<'a>, Malformed> {
         if !version.is_v5() {
             return Err(Malformed::packet(
                 "Acknowledgement: bytes behind the Packet Identifier (3.1.1, 3.4.1)",
             ));
         }
         let code = reader.u8(field!("Acknowledgement, Reason Code"))?;
-        ack.reason = ReasonCode::from_u8(code)
+        let reason = ReasonCode::from_u8(code)
             .filter(|reason| kind.allows(*reason))
             .ok_or(Malformed::protocol(
                 "Acknowledgement, Reason Code: not one of this packet [MQTT-3.4.2-1]",
             ))?;
-        if !reader.is_empty() {
-            ack.properties = Properties::read(&mut reader, Place::Ack)?;
-        }
+        let properties = if reader.is_empty() {
+            Properties::EMPTY
+        } else {
+            Properties::read(&mut reader, Place::Ack)?
+        };
         reader.end("Acknowledgement: bytes behind the properties (3.4.2)")?;
-        Ok(ack)
+        Ok(Ack {
+            packet_id,
+            reason,
+            properties,
+        })
     }
 
     /// Appends the packet in its shortest form (3.4.2.1, 3.4.2.2.1).

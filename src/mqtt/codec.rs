@@ -1,9 +1,8 @@
 //! Frames and packets: where a packet ends, whether its fixed header is legal, and which decoder takes its body.
 
-use super::wire::Reader;
 use super::{
     Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Packet, PacketType, ProtocolVersion, Publish,
-    ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe,
+    QoS, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe, ping,
 };
 
 /// The largest Remaining Length that its four bytes can say (2.1.4).
@@ -115,26 +114,33 @@ fn remaining_length(buf: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
 /// The DUP bit of MQTT 3.1, where it also marks a repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE (3.1, section 2.1).
 const DUP: u8 = 0b1000;
 
-/// Refuses first bytes that are wrong in every version.
+const RESERVED_FLAGS: Malformed =
+    Malformed::packet("Fixed header: flags that are reserved [MQTT-2.1.3-1]");
+
 #[inline]
-fn check_fixed_header(first_byte: u8) -> Result<(), Malformed> {
-    // PUBLISH, by far the most frequent, has only its QoS to be checked.
-    if first_byte >> 4 == PacketType::Publish as u8 {
-        return if first_byte & 0b0110 == 0b0110 {
-            Err(Malformed::packet("PUBLISH: QoS 3 [MQTT-3.3.1-4]"))
-        } else {
-            Ok(())
+const fn is_publish(first_byte: u8) -> bool {
+    first_byte >> 4 == PacketType::Publish as u8
+}
+
+/// The type of a packet. Refuses first bytes that are wrong in every version.
+#[inline]
+fn check_fixed_header(first_byte: u8) -> Result<PacketType, Malformed> {
+    if is_publish(first_byte) {
+        return match QoS::from_u8(first_byte >> 1 & 0b11) {
+            Some(_) => Ok(PacketType::Publish),
+            None => Err(Malformed::packet("PUBLISH: QoS 3 [MQTT-3.3.1-4]")),
         };
     }
-    let packet_type =
-        PacketType::of(first_byte).ok_or(Malformed::packet("Packet type 0: reserved (2.1.2)"))?;
+    let Some(packet_type) = PacketType::of(first_byte) else {
+        return Err(Malformed::packet("Packet type 0: reserved (2.1.2)"));
+    };
     let expected = packet_type.first_byte();
-    if first_byte == expected || (expected & 0x0F != 0 && first_byte == expected | DUP) {
-        return Ok(());
+    let may_repeat = expected & 0x0F != 0;
+    if first_byte == expected || (may_repeat && first_byte == expected | DUP) {
+        Ok(packet_type)
+    } else {
+        Err(RESERVED_FLAGS)
     }
-    Err(Malformed::packet(
-        "Fixed header: flags that are reserved [MQTT-2.1.3-1]",
-    ))
 }
 
 /// Checks the body of a packet and returns a view of it. CONNECT finds its version itself; `version` is that of the connection.
@@ -144,50 +150,57 @@ pub fn decode<'a>(
     version: ProtocolVersion,
     from: Peer,
 ) -> Result<Packet<'a>, Malformed> {
-    if frame.first_byte >> 4 == PacketType::Publish as u8 {
-        return Publish::decode(frame.first_byte, frame.body, version, from).map(Packet::Publish);
+    // PUBLISH and its acknowledgements, by far the most frequent, go ahead of the others.
+    const PUBACK: u8 = PacketType::PubAck.first_byte();
+    const PUBREC: u8 = PacketType::PubRec.first_byte();
+    const PUBREL: u8 = PacketType::PubRel.first_byte();
+    const PUBCOMP: u8 = PacketType::PubComp.first_byte();
+    let body = frame.body;
+    match frame.first_byte {
+        first if is_publish(first) => {
+            Publish::decode(first, body, version, from).map(Packet::Publish)
+        }
+        PUBACK => Ack::decode(AckKind::PubAck, body, version).map(Packet::PubAck),
+        PUBREC => Ack::decode(AckKind::PubRec, body, version).map(Packet::PubRec),
+        PUBREL => Ack::decode(AckKind::PubRel, body, version).map(Packet::PubRel),
+        PUBCOMP => Ack::decode(AckKind::PubComp, body, version).map(Packet::PubComp),
+        first => decode_any(first, body, version, from),
     }
-    decode_other(frame, version, from)
 }
 
-fn decode_other<'a>(
-    frame: &Frame<'a>,
+fn decode_any<'a>(
+    first_byte: u8,
+    body: &'a [u8],
     version: ProtocolVersion,
     from: Peer,
 ) -> Result<Packet<'a>, Malformed> {
-    check_fixed_header(frame.first_byte)?;
-    let packet_type = PacketType::of(frame.first_byte)
-        .ok_or(Malformed::packet("Packet type 0: reserved (2.1.2)"))?;
-    if frame.first_byte != packet_type.first_byte() && version != ProtocolVersion::V3_1 {
-        return Err(Malformed::packet(
-            "Fixed header: flags that are reserved [MQTT-2.1.3-1]",
-        ));
+    let packet_type = check_fixed_header(first_byte)?;
+    if packet_type != PacketType::Publish
+        && first_byte != packet_type.first_byte()
+        && version != ProtocolVersion::V3_1
+    {
+        return Err(RESERVED_FLAGS);
     }
     check_direction(packet_type, version, from)?;
-    let body = frame.body;
-    Ok(match packet_type {
-        PacketType::Connect => Packet::Connect(Connect::decode(body)?),
-        PacketType::ConnAck => Packet::ConnAck(ConnAck::decode(body, version)?),
+    match packet_type {
+        PacketType::Connect => Connect::decode(body).map(Packet::Connect),
+        PacketType::ConnAck => ConnAck::decode(body, version).map(Packet::ConnAck),
         PacketType::Publish => {
-            Packet::Publish(Publish::decode(frame.first_byte, body, version, from)?)
+            Publish::decode(first_byte, body, version, from).map(Packet::Publish)
         }
-        PacketType::PubAck => Packet::PubAck(Ack::decode(AckKind::PubAck, body, version)?),
-        PacketType::PubRec => Packet::PubRec(Ack::decode(AckKind::PubRec, body, version)?),
-        PacketType::PubRel => Packet::PubRel(Ack::decode(AckKind::PubRel, body, version)?),
-        PacketType::PubComp => Packet::PubComp(Ack::decode(AckKind::PubComp, body, version)?),
-        PacketType::Subscribe => Packet::Subscribe(Subscribe::decode(body, version)?),
-        PacketType::SubAck => Packet::SubAck(SubAck::decode(body, version)?),
-        PacketType::Unsubscribe => Packet::Unsubscribe(Unsubscribe::decode(body, version)?),
-        PacketType::UnsubAck => Packet::UnsubAck(UnsubAck::decode(body, version)?),
-        PacketType::PingReq => Reader::new(body)
-            .end("PINGREQ: has a body (3.12)")
-            .map(|()| Packet::PingReq)?,
-        PacketType::PingResp => Reader::new(body)
-            .end("PINGRESP: has a body (3.13)")
-            .map(|()| Packet::PingResp)?,
-        PacketType::Disconnect => Packet::Disconnect(Disconnect::decode(body, version, from)?),
-        PacketType::Auth => Packet::Auth(Auth::decode(body, from)?),
-    })
+        PacketType::PubAck => Ack::decode(AckKind::PubAck, body, version).map(Packet::PubAck),
+        PacketType::PubRec => Ack::decode(AckKind::PubRec, body, version).map(Packet::PubRec),
+        PacketType::PubRel => Ack::decode(AckKind::PubRel, body, version).map(Packet::PubRel),
+        PacketType::PubComp => Ack::decode(AckKind::PubComp, body, version).map(Packet::PubComp),
+        PacketType::Subscribe => Subscribe::decode(body, version).map(Packet::Subscribe),
+        PacketType::SubAck => SubAck::decode(body, version).map(Packet::SubAck),
+        PacketType::Unsubscribe => Unsubscribe::decode(body, version).map(Packet::Unsubscribe),
+        PacketType::UnsubAck => UnsubAck::decode(body, version).map(Packet::UnsubAck),
+        PacketType::PingReq => ping::decode(body).map(|()| Packet::PingReq),
+        PacketType::PingResp => ping::decode(body).map(|()| Packet::PingResp),
+        PacketType::Disconnect => Disconnect::decode(body, version, from).map(Packet::Disconnect),
+        PacketType::Auth => Auth::decode(body, from).map(Packet::Auth),
+    }
 }
 
 /// Which side may send which packet (2.1.2, table 2-1).

@@ -32,6 +32,9 @@ mod unsuback;
 mod unsubscribe;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use ack::{Ack, AckKind};
 pub use auth::Auth;
 pub use codec::{Frame, Malformed, Peer, REMAINING_LENGTH_MAX, decode, next_frame};

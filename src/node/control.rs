@@ -1,14 +1,14 @@
 //! The control state of a node that is alone: commands are applied where they are proposed, one after the other.
 //!
-//! Order: effects and the outcome of a command are put into the mailboxes under the lock under which it was applied, so every shard sees the
-//! consequences of commands in the order of the commands.
+//! Order: what time brings about is put into the mailboxes under the lock under which it was applied. A shard that proposes a command takes its
+//! mailbox before it acts upon the outcome, so it sees consequences in the order of the commands.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use holdfast_raft::{Command, Effect, NodeId, Standalone};
+use holdfast_raft::{Applied, Command, Effect, NodeId, Standalone};
 
 use crate::shard::mailbox::{Event, Ticket};
 use crate::shard::{ControlPlane, Shared};
@@ -48,16 +48,17 @@ impl StandalonePlane {
 }
 
 impl ControlPlane for StandalonePlane {
-    fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) {
-        let mut standalone = self.standalone.lock();
-        let applied = standalone.propose(self.shared.clock.now(), command);
-        self.send(applied.effects);
-        if let Some(ticket) = ticket {
-            self.shared.mailboxes[usize::from(from)].push(Event::Outcome {
-                ticket,
-                outcome: applied.outcome,
-            });
-        }
+    fn propose(
+        &self,
+        _from: ShardId,
+        _ticket: Option<Ticket>,
+        command: Command,
+    ) -> Option<Applied> {
+        Some(
+            self.standalone
+                .lock()
+                .propose(self.shared.clock.now(), command),
+        )
     }
 }
 

@@ -153,6 +153,7 @@ fn share(config: &Config) -> Shared {
         clock: Clock::start(),
         limits: session_limits(&config.mqtt),
         retained_max: config.mqtt.retained_max_messages,
+        retained_bytes_max: config.mqtt.retained_max_bytes,
         connection_messages: config.log.connection_messages,
         metrics: Metrics::new(shards),
         mailboxes: (0..shards).map(|_| Default::default()).collect(),

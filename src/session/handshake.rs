@@ -67,7 +67,8 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
 }
 
 impl Agreed {
-    /// Writes the CONNACK that accepts the connection, with the server's capabilities where they differ from the defaults (3.2.2.3).
+    /// Writes the CONNACK that accepts the connection, with the server's capabilities where they differ from the defaults (3.2.2.3). What the client
+    /// can do without is left out when its Maximum Packet Size is too small for it [MQTT-3.1.2-24].
     pub fn write_connack(
         &self,
         limits: &Limits,
@@ -75,22 +76,31 @@ impl Agreed {
         assigned_client_id: Option<&str>,
         out: &mut Vec<u8>,
     ) {
-        let mut properties = PropertiesBuf::default();
-        if self.version.is_v5() {
-            self.push_properties(limits, assigned_client_id, &mut properties);
+        let start = out.len();
+        for with_limits in [true, false] {
+            let mut properties = PropertiesBuf::default();
+            if self.version.is_v5() {
+                self.push_properties(limits, assigned_client_id, with_limits, &mut properties);
+            }
+            let properties = properties.as_properties();
+            ConnAck {
+                session_present,
+                reason: ReasonCode::Success,
+                properties,
+            }
+            .encode(self.version, out);
+            if out.len() - start <= self.packet_size_max as usize || !with_limits {
+                return;
+            }
+            out.truncate(start);
         }
-        ConnAck {
-            session_present,
-            reason: ReasonCode::Success,
-            properties: properties.as_properties(),
-        }
-        .encode(self.version, out);
     }
 
     fn push_properties(
         &self,
         limits: &Limits,
         assigned_client_id: Option<&str>,
+        with_limits: bool,
         properties: &mut PropertiesBuf,
     ) {
         if self.told_session_expiry {
@@ -102,11 +112,13 @@ impl Agreed {
         if !limits.retain_available {
             properties.push(Property::RetainAvailable(false));
         }
-        properties.push(Property::MaximumPacketSize(limits.packet_size_max));
+        if with_limits {
+            properties.push(Property::MaximumPacketSize(limits.packet_size_max));
+        }
         if let Some(client_id) = assigned_client_id {
             properties.push(Property::AssignedClientIdentifier(client_id));
         }
-        if limits.topic_alias_max > 0 {
+        if with_limits && limits.topic_alias_max > 0 {
             properties.push(Property::TopicAliasMaximum(limits.topic_alias_max));
         }
         if self.told_keep_alive {

@@ -18,6 +18,7 @@ mod queue;
 mod record;
 #[allow(clippy::module_inception)]
 mod session;
+mod subscribing;
 #[cfg(test)]
 mod tests;
 mod topic_aliases;
@@ -34,6 +35,7 @@ pub use outbound::{Delivery, Outgoing, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, SubscriptionIds};
 pub use record::{Journal, NoJournal, Position, Record};
 pub use session::{Connected, Session, Subscription};
+pub use subscribing::Judged;
 
 /// The limits of sessions, from the section `[mqtt]` of the configuration.
 #[derive(Debug, Clone, PartialEq)]

@@ -43,6 +43,8 @@ pub struct Session {
     /// The Session Expiry Interval, in seconds: 0 ends the session with its connection, `u32::MAX` never.
     pub(super) expiry_secs: u32,
     pub(super) subscriptions: HashMap<Arc<str>, Subscription>,
+    /// Bytes of their filters.
+    pub(super) subscription_bytes: usize,
     pub(super) queue: Queue,
     pub(super) window: Window,
     /// QoS 2 packets of the client that were accepted and not yet released.
@@ -61,6 +63,7 @@ impl Session {
             epoch: 0,
             expiry_secs: 0,
             subscriptions: HashMap::new(),
+            subscription_bytes: 0,
             queue: Queue::default(),
             window: Window::default(),
             accepted: HashSet::new(),
@@ -154,14 +157,12 @@ impl Session {
                 },
             );
         }
-        self.subscriptions
-            .insert(filter.clone(), subscription)
-            .is_none()
+        self.enter(filter.clone(), subscription)
     }
 
     /// Removes a subscription. Messages of it that are under way stay under way [MQTT-3.10.4-3]. Returns whether it was there.
     pub fn unsubscribe<J: Journal>(&mut self, turn: &mut Turn<'_, J>, filter: &str) -> bool {
-        let Some((filter, _)) = self.subscriptions.remove_entry(filter) else {
+        let Some(filter) = self.remove(filter) else {
             return false;
         };
         if self.persists() {
@@ -169,6 +170,19 @@ impl Session {
                 .record(&self.client_id, Record::Unsubscribed { filter });
         }
         true
+    }
+
+    fn enter(&mut self, filter: Arc<str>, subscription: Subscription) -> bool {
+        let bytes = filter.len();
+        let is_new = self.subscriptions.insert(filter, subscription).is_none();
+        self.subscription_bytes += if is_new { bytes } else { 0 };
+        is_new
+    }
+
+    fn remove(&mut self, filter: &str) -> Option<Arc<str>> {
+        let (filter, _) = self.subscriptions.remove_entry(filter)?;
+        self.subscription_bytes -= filter.len();
+        Some(filter)
     }
 
     pub fn queue(&self) -> &Queue {
@@ -232,7 +246,7 @@ impl Session {
                 options,
                 subscription_id,
             } => {
-                self.subscriptions.insert(
+                self.enter(
                     filter,
                     Subscription {
                         options,
@@ -241,7 +255,7 @@ impl Session {
                 );
             }
             Record::Unsubscribed { filter } => {
-                self.subscriptions.remove(&filter);
+                self.remove(&filter);
             }
             Record::Queued {
                 position,

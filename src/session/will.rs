@@ -10,7 +10,7 @@ use crate::mqtt::{
     ReasonCode,
 };
 
-use super::Violation;
+use super::{Limits, Violation};
 
 /// The Will of a CONNECT, as the control state keeps it: the delay in seconds and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +19,17 @@ pub struct EncodedWill {
     pub message: Bytes,
 }
 
-/// Takes the Will out of a CONNECT packet. `bytes_max` bounds its encoded size.
-pub fn encode(connect: &Connect<'_>, bytes_max: usize) -> Result<Option<EncodedWill>, Violation> {
+/// Takes the Will out of a CONNECT packet, if the server's limits allow it [MQTT-3.2.2-13].
+pub fn encode(connect: &Connect<'_>, limits: &Limits) -> Result<Option<EncodedWill>, Violation> {
     let Some(will) = &connect.will else {
         return Ok(None);
     };
+    if will.retain && !limits.retain_available {
+        return Err(Violation::new(
+            ReasonCode::RetainNotSupported,
+            "a Will with RETAIN although retained messages are not available [MQTT-3.2.2-13]",
+        ));
+    }
     let properties = will.properties.forwarded();
     let head = PublishHead {
         dup: false,
@@ -37,7 +43,7 @@ pub fn encode(connect: &Connect<'_>, bytes_max: usize) -> Result<Option<EncodedW
         properties: &properties,
         payload_len: will.payload.len(),
     };
-    if head.packet_len(ProtocolVersion::V5) > bytes_max {
+    if head.packet_len(ProtocolVersion::V5) > limits.will_bytes_max {
         return Err(Violation::new(
             ReasonCode::PacketTooLarge,
             "the Will is larger than this server accepts",

@@ -13,7 +13,7 @@
 //!
 //! The test to read first: `listener::tests::moves::tcp`.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -57,7 +57,11 @@ pub struct Socket(Registration);
 
 #[derive(Debug)]
 enum Registration {
-    Attached(TcpStream),
+    Attached {
+        stream: TcpStream,
+        /// The runtime has not said yet that the socket takes bytes, which a socket that was registered just now does.
+        is_new: bool,
+    },
     Detached(std::net::TcpStream),
     /// The registration failed half way: the descriptor is closed and stays so.
     Lost,
@@ -66,7 +70,10 @@ enum Registration {
 impl Socket {
     /// A socket that belongs to the current runtime.
     pub fn attached(stream: TcpStream) -> Self {
-        Self(Registration::Attached(stream))
+        Self(Registration::Attached {
+            stream,
+            is_new: true,
+        })
     }
 
     /// A socket that belongs to no runtime yet. It must be non-blocking.
@@ -80,7 +87,9 @@ impl Socket {
     /// What the kernel says to the deregistration; the socket is closed then.
     pub fn detach(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.0, Registration::Lost) {
-            Registration::Attached(stream) => self.0 = Registration::Detached(stream.into_std()?),
+            Registration::Attached { stream, .. } => {
+                self.0 = Registration::Detached(stream.into_std()?)
+            }
             other => self.0 = other,
         }
         self.not_lost()
@@ -96,7 +105,11 @@ impl Socket {
     pub fn attach(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.0, Registration::Lost) {
             Registration::Detached(stream) => {
-                self.0 = Registration::Attached(TcpStream::from_std(stream)?)
+                let stream = TcpStream::from_std(stream)?;
+                self.0 = Registration::Attached {
+                    stream,
+                    is_new: true,
+                };
             }
             other => self.0 = other,
         }
@@ -105,7 +118,29 @@ impl Socket {
 
     /// Whether a runtime watches this socket.
     pub fn is_attached(&self) -> bool {
-        matches!(self.0, Registration::Attached(_))
+        matches!(self.0, Registration::Attached { .. })
+    }
+
+    /// Writes past the runtime, once per registration: it says Pending until it has been told by the kernel that the socket is
+    /// writable, a turn later. A CONNACK need not wait for that. The waker of the failed attempt stays registered.
+    fn first_write(
+        &mut self,
+        write: impl FnOnce(&socket2::Socket) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let Registration::Attached { stream, is_new } = &mut self.0 else {
+            return Poll::Pending;
+        };
+        if !std::mem::take(is_new) {
+            return Poll::Pending;
+        }
+        match write(&socket2::SockRef::from(&*stream)) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Poll::Pending
+            }
+            written => Poll::Ready(written),
+        }
     }
 
     fn not_lost(&self) -> io::Result<()> {
@@ -117,7 +152,7 @@ impl Socket {
 
     fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TcpStream>> {
         match &mut self.get_mut().0 {
-            Registration::Attached(stream) => Ok(Pin::new(stream)),
+            Registration::Attached { stream, .. } => Ok(Pin::new(stream)),
             _ => Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the socket is registered with no runtime",
@@ -138,19 +173,27 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream()?.poll_write(cx, bytes)
+        match self.as_mut().stream()?.poll_write(cx, bytes) {
+            Poll::Pending => self.get_mut().first_write(|mut socket| socket.write(bytes)),
+            ready => ready,
+        }
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream()?.poll_write_vectored(cx, slices)
+        match self.as_mut().stream()?.poll_write_vectored(cx, slices) {
+            Poll::Pending => self
+                .get_mut()
+                .first_write(|mut socket| socket.write_vectored(slices)),
+            ready => ready,
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

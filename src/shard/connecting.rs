@@ -45,7 +45,7 @@ impl Shard {
             .max_server_keepalive
             .map_or(0, |cap| u16::try_from(cap.as_secs()).unwrap_or(u16::MAX));
         let agreed = session::accept(&connect, &self.shared.limits, keep_alive_cap);
-        let will = will::encode(&connect, self.shared.limits.will_bytes_max);
+        let will = will::encode(&connect, &self.shared.limits);
         let client = greeted.client_id.clone();
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let (key, serial) = self.admit(greeted, agreed);
@@ -161,7 +161,12 @@ impl Shard {
         else {
             return;
         };
-        self.take_over(&client_id);
+        self.take_over(&client_id, key);
+        if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
+            // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
+            // it is still here.
+            self.end_session(older);
+        }
         let session = self.session_of(&client_id);
         let resumed = session_present && self.sessions[session as usize].session.epoch() > 0;
         self.open(key, session, epoch, &connecting.agreed);
@@ -176,7 +181,7 @@ impl Shard {
     }
 
     /// Closes the older connection of the client id, if there is one [MQTT-3.1.4-3]. Its lease is the newer one's already.
-    fn take_over(&mut self, client_id: &str) {
+    fn take_over(&mut self, client_id: &str, newer: ConnectionKey) {
         let Some(session) = self.by_client.get(client_id).copied() else {
             return;
         };
@@ -184,13 +189,39 @@ impl Shard {
             return;
         };
         self.metrics().sessions_taken_over.add(1);
-        let close = Close::ByServer {
-            reason: ReasonCode::SessionTakenOver,
-            what: "another connection has come with this client id [MQTT-3.1.4-3]",
-        };
-        self.log_close(older, close);
+        self.log_takeover(client_id, older, newer);
         self.detach_locally(session);
-        self.begin_closing(older, close);
+        let what = "another connection has come with this client id [MQTT-3.1.4-3]";
+        self.begin_closing(
+            older,
+            Close::ByServer {
+                reason: ReasonCode::SessionTakenOver,
+                what,
+            },
+        );
+    }
+
+    /// One takeover is a client that came back. Several in a second are two clients with one id, of which their owner should hear.
+    fn log_takeover(&self, client_id: &str, older: ConnectionKey, newer: ConnectionKey) {
+        let (older, newer) = (
+            self.connections[older as usize].peer,
+            self.connections[newer as usize].peer,
+        );
+        match self
+            .shared
+            .log_throttle
+            .admit(&format!("takeover {client_id}"), self.now)
+        {
+            Some(0) if self.shared.connection_messages => {
+                info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
+            }
+            None | Some(0) => {}
+            Some(held_back) => {
+                let what =
+                    "two clients use one client id and throw each other out: give each its own";
+                warn!(event = "client_id_fight", client_id, %older, %newer, takeovers = held_back + 1, what);
+            }
+        }
     }
 
     /// The session of a client id, a new one if there is none.
@@ -276,7 +307,7 @@ impl Shard {
                     reason != ReasonCode::SessionTakenOver
                         && reason != ReasonCode::KeepAliveTimeout,
                 ));
-                let cause = format!("close {} {client_id}", reason as u8);
+                let cause = format!("close {what}");
                 if let Some(held_back) = self.shared.log_throttle.admit(&cause, self.now) {
                     warn!(event = "close", client_id, %peer, reason = reason.name(), what, held_back, "connection closed by the server");
                 }
@@ -327,16 +358,16 @@ impl Shard {
         self.give_back(session, None, true);
     }
 
-    /// The session has ended: by its expiry, or because a new one took its place [MQTT-3.1.2-4], [MQTT-4.1.0-2].
+    /// The session has ended by its expiry [MQTT-4.1.0-2]. One that is connected was ended by a Clean Start, whose outcome follows and
+    /// sees to it [MQTT-3.1.2-4].
     pub(super) fn session_ended(&mut self, client_id: &str, epoch: u64) {
         let Some(session) = self.by_client.get(client_id).copied() else {
             return;
         };
-        if self.sessions[session as usize].session.epoch() != epoch {
-            return;
+        let slot = &self.sessions[session as usize];
+        if slot.session.epoch() == epoch && slot.connection.is_none() {
+            self.end_session(session);
         }
-        self.take_over(client_id);
-        self.end_session(session);
     }
 
     /// Forgets a session and all that it holds.

@@ -183,6 +183,7 @@ impl Shard {
         self.read_buffer = buffer;
         if let Some(end) = end {
             self.close(key, end);
+            self.settle();
         }
     }
 
@@ -288,7 +289,7 @@ impl Shard {
                 self.close(key, close);
                 break;
             }
-            self.close_overflowed();
+            self.settle();
         }
         self.packets_received(key, packets);
         used

@@ -4,6 +4,7 @@
 //!
 //! Invariant: between two shards, events arrive in the order in which they were sent.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -35,14 +36,6 @@ pub enum Event {
         message: Arc<Message>,
         attempts: u8,
     },
-    /// Asks for a [`Event::Mark`] behind everything that was routed before.
-    MarkAsk { from: ShardId, number: u64 },
-    /// All messages of `shard` up to `sequence` that concern this shard have arrived.
-    Mark {
-        shard: ShardId,
-        number: u64,
-        sequence: u64,
-    },
     /// A proposed command was applied.
     Outcome { ticket: Ticket, outcome: Outcome },
     /// The control state says what this shard has to do.
@@ -54,6 +47,11 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether it brings a message for subscribers of this shard.
+    pub fn is_message(&self) -> bool {
+        matches!(self, Event::Publish(_) | Event::Shared { .. })
+    }
+
     /// Bytes that count against the mailbox; 0 for what is no message.
     fn message_bytes(&self) -> usize {
         match self {
@@ -110,13 +108,18 @@ impl Mailbox {
         above
     }
 
-    /// Takes everything. Returns the shards that waited for that, one bit each.
-    pub fn take(&self, events: &mut Vec<Event>) -> u64 {
+    /// Takes everything, behind what `events` holds. Returns the shards that waited for that, one bit each.
+    pub fn take(&self, events: &mut VecDeque<Event>) -> u64 {
         let mut contents = self.contents.lock();
         contents.messages = 0;
         contents.bytes = 0;
-        std::mem::swap(&mut contents.events, events);
+        events.extend(contents.events.drain(..));
         std::mem::take(&mut contents.waiting)
+    }
+
+    /// Whether a message waits.
+    pub fn holds_messages(&self) -> bool {
+        self.contents.lock().messages > 0
     }
 
     /// Waits until something has arrived.
@@ -163,7 +166,7 @@ mod tests {
         assert!(!mailbox.push_batch(2, &mut batch));
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));
-        let mut events = Vec::new();
+        let mut events = VecDeque::new();
         assert_eq!(mailbox.take(&mut events), 1 << 3);
         assert_eq!(events.len(), limits::MAILBOX_MESSAGES_HIGH);
         batch.push(message());

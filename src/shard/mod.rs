@@ -22,6 +22,7 @@ mod subscribing;
 mod timers;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use slab::Slab;
 
-use holdfast_raft::{Command, Effect};
+use holdfast_raft::{Applied, Command, Effect};
 
 use crate::limits;
 use crate::metrics::{LogThrottle, Metrics, ShardMetrics};
@@ -56,6 +57,8 @@ pub struct Shared {
     pub limits: session::Limits,
     /// Retained messages the node keeps at the most.
     pub retained_max: usize,
+    /// And their bytes, topics and properties included.
+    pub retained_bytes_max: usize,
     /// Whether each connect and close is a line in the log.
     pub connection_messages: bool,
     pub metrics: Metrics,
@@ -75,10 +78,10 @@ impl Shared {
     }
 }
 
-/// Where a shard's commands to the control state go. The outcome comes as [`Event::Outcome`] if there is a ticket; effects come as
-/// [`Event::Effect`] to the shard of their client, before the outcome of the command that caused them.
+/// Where a shard's commands to the control state go. A control plane that applies at once returns what came of it; another one sends it to the
+/// mailbox of the shard, the effects first. Effects that no command of a shard caused come by the mailbox in any case.
 pub trait ControlPlane: Send + Sync {
-    fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command);
+    fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied>;
 }
 
 /// A session and the connection that it has now.
@@ -126,11 +129,12 @@ pub struct Shard {
     stalled: Vec<ConnectionKey>,
     /// The last message of this shard's stream.
     sequence: u64,
-    marks: subscribing::Marks,
     targets: Vec<publishing::Target>,
     target_serial: u64,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
+    /// What this shard has taken from its mailbox, and what its own commands caused, in order.
+    inbox: VecDeque<Event>,
 }
 
 impl Shard {
@@ -156,11 +160,11 @@ impl Shard {
             stalled_on: 0,
             stalled: Vec::new(),
             sequence: 0,
-            marks: subscribing::Marks::new(shards),
             targets: Vec::new(),
             target_serial: 0,
             pending: HashMap::new(),
             next_ticket: 0,
+            inbox: VecDeque::new(),
             shared,
         }
     }
@@ -169,15 +173,56 @@ impl Shard {
         &self.shared.metrics.shards[usize::from(self.id)]
     }
 
-    fn propose(&self, command: Command) {
-        self.control.propose(self.id, None, command);
+    fn propose(&mut self, command: Command) {
+        if let Some(applied) = self.control.propose(self.id, None, command) {
+            self.inbox
+                .extend(applied.effects.into_iter().map(Event::Effect));
+        }
     }
 
+    /// Proposes a command whose outcome is awaited. What the control state caused before it is in the mailbox, and comes first.
     fn propose_for(&mut self, pending: Pending, command: Command) {
         self.next_ticket += 1;
-        self.pending.insert(self.next_ticket, pending);
-        self.control
-            .propose(self.id, Some(self.next_ticket), command);
+        let ticket = self.next_ticket;
+        self.pending.insert(ticket, pending);
+        if let Some(Applied { outcome, effects }) =
+            self.control.propose(self.id, Some(ticket), command)
+        {
+            self.take_mail();
+            self.inbox.extend(effects.into_iter().map(Event::Effect));
+            self.inbox.push_back(Event::Outcome { ticket, outcome });
+        }
+    }
+
+    /// Moves what has arrived into the inbox, and lets those read on who waited for that.
+    fn take_mail(&mut self) {
+        let waiting = self.shared.mailboxes[usize::from(self.id)].take(&mut self.inbox);
+        for shard in (0..self.shared.mailboxes.len()).filter(|shard| waiting & (1 << shard) != 0) {
+            self.shared.mailboxes[shard].push(Event::CaughtUp { shard: self.id });
+        }
+    }
+
+    /// Handles what packets, timers and events have led to, until nothing is left. Called where nobody holds the key of a
+    /// session or connection across it.
+    fn settle(&mut self) {
+        loop {
+            self.close_overflowed();
+            let Some(event) = self.inbox.pop_front() else {
+                return;
+            };
+            self.handle(event);
+        }
+    }
+
+    /// Delivers the messages that have arrived before anything else that waits. Closes nothing.
+    fn deliver_arrived(&mut self) {
+        self.take_mail();
+        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) =
+            self.inbox.drain(..).partition(Event::is_message);
+        self.inbox = rest;
+        messages
+            .into_iter()
+            .for_each(|message| self.handle(message));
     }
 
     fn handle(&mut self, event: Event) {
@@ -190,12 +235,6 @@ impl Shard {
                 message,
                 attempts,
             } => self.deliver_shared(picked, &message, attempts),
-            Event::MarkAsk { from, number } => self.answer_mark(from, number),
-            Event::Mark {
-                shard,
-                number,
-                sequence,
-            } => self.mark(shard, number, sequence),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
                 Some(Pending::Connect { connection, serial }) => {
                     self.connected(connection, serial, outcome)
@@ -267,6 +306,7 @@ impl Shard {
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
+        self.settle();
     }
 
     fn has_to_flush(&self) -> bool {
@@ -298,24 +338,17 @@ pub fn spawn(shard: Shard) {
 }
 
 async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId) {
-    let mailbox = &shared.mailboxes[usize::from(id)];
-    let mut events = Vec::new();
     loop {
-        mailbox.arrived().await;
-        let waiting = mailbox.take(&mut events);
+        shared.mailboxes[usize::from(id)].arrived().await;
         let mut this = shard.borrow_mut();
         this.now = shared.clock.now();
-        for event in events.drain(..) {
-            this.handle(event);
-        }
+        this.take_mail();
+        this.settle();
         let unborn = std::mem::take(&mut this.unborn);
         drop(this);
         for (key, serial) in unborn {
             tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
         }
-        (0..shared.mailboxes.len())
-            .filter(|other| waiting & (1 << other) != 0)
-            .for_each(|other| shared.mailboxes[other].push(Event::CaughtUp { shard: id }));
     }
 }
 
@@ -340,16 +373,10 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         tick.tick().await;
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
-        while let Some(key) = this
-            .timers
-            .next()
-            .filter(|at| *at <= this.now)
-            .and_then(|_| {
-                let now = this.now;
-                this.timers.pop_due(now)
-            })
-        {
+        let now = this.now;
+        while let Some(key) = this.timers.pop_due(now) {
             this.timer_due(key);
+            this.settle();
         }
     }
 }

@@ -11,8 +11,9 @@ use holdfast_raft::Command;
 use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, Publish, QoS};
+use crate::retained;
 use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
-use crate::subscriptions::{Picked, SessionKey, Subscriber, Subscribers};
+use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
 use crate::topic::TopicFilter;
 
 use super::mailbox::Event;
@@ -77,16 +78,17 @@ impl Shard {
         }
     }
 
-    /// Routes a message that this shard accepted. The retained store comes first: who subscribes meanwhile gets the message
-    /// from there or live.
+    /// Routes a message that this shard accepted.
     pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
-        if outgoing.retain && !self.retain(outgoing) {
+        let elsewhere = if outgoing.retain {
+            self.retain_and_send(outgoing)
+        } else {
+            Some(self.send_to_shards(outgoing))
+        };
+        let Some(mut matched) = elsewhere else {
             return Routed::RetainedFull;
-        }
-        let mut matched = self.deliver(outgoing);
-        if self.shared.mailboxes.len() > 1 {
-            matched |= self.send_to_shards(outgoing);
-        }
+        };
+        matched |= self.deliver(outgoing);
         matched |= self.send_to_shares(outgoing);
         if matched {
             return Routed::Matched;
@@ -97,26 +99,40 @@ impl Shard {
         Routed::Unmatched
     }
 
-    /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]. False if the store is full.
-    fn retain(&mut self, outgoing: &Outgoing<'_>) -> bool {
-        let mut retained = self.shared.retained.write();
-        let room = outgoing.payload.is_empty()
-            || retained.len() < self.shared.retained_max
-            || retained.get(self.now, outgoing.topic).is_some();
-        if room {
-            retained.set(self.now, outgoing.message().clone());
-        } else {
+    /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7], then hands it to the other shards, all
+    /// under the lock of the store: who reads the value there finds its live copy, and every older one, in his mailbox. The look-up in the
+    /// index comes behind the change: who subscribes meanwhile gets the message from the store or live. None if the store is full.
+    fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> Option<bool> {
+        let shared = self.shared.clone();
+        let mut retained = shared.retained.write();
+        if !outgoing.payload.is_empty() && !self.has_room_for(outgoing, &retained) {
             self.metrics().dropped(DropReason::RetainedFull, 1);
+            return None;
         }
-        room
+        retained.set(self.now, outgoing.message().clone());
+        let sent = self.send_to_shards(outgoing);
+        (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
+        Some(sent)
+    }
+
+    fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
+        let earlier = retained
+            .get(self.now, outgoing.topic)
+            .map_or(0, |message| message.size());
+        let bytes = retained.bytes() - earlier + outgoing.message().size();
+        let messages = retained.len() + usize::from(earlier == 0);
+        messages <= self.shared.retained_max && bytes <= self.shared.retained_bytes_max
     }
 
     /// Hands the message to every other shard with a subscriber. True if there is one.
     fn send_to_shards(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        if self.mail.len() == 1 {
+            return false;
+        }
         let mut shards = self.shared.index.shards(outgoing.topic) & !(1 << self.id);
         let any = shards != 0;
         while shards != 0 {
-            let shard = shards.trailing_zeros() as u16;
+            let shard = shards.trailing_zeros() as ShardId;
             shards &= shards - 1;
             self.mail(shard, Event::Publish(outgoing.message().clone()));
         }
@@ -217,7 +233,6 @@ impl Shard {
         let any = !matches.is_empty();
         drop(matches);
         self.index = index;
-        self.close_overflowed();
         any
     }
 

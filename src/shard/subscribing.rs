@@ -1,25 +1,27 @@
 //! SUBSCRIBE and UNSUBSCRIBE, and the replay of retained messages.
 //!
 //! SUBACK is written when the routes of its filters are applied. The replay then reads each retained message at the moment of sending it, behind everything
-//! that waits for the session, so that no older value follows a newer one. One race is left between shards: a value in the store whose live copy
-//! is still on its way from the shard that accepted it, behind older ones. Therefore a replay begins when every other shard has
-//! answered with a *mark*, and leaves out a value that its shard accepted after that: its live copy finds the subscription.
+//! that waits for the session, so that no older value follows a newer one. Other shards put a value into the store and its live copy into
+//! this shard's mailbox under one lock; so a replay holds that lock and has delivered all that arrived before: what it then finds in the store
+//! is not older than anything that was sent live, and its own live copy is behind it.
 
 use std::sync::Arc;
 
 use holdfast_raft::{Command, Outcome};
 
+use parking_lot::RwLockReadGuard;
+
 use crate::limits;
 use crate::mqtt::{
-    Message, MessageId, PacketId, Properties, ProtocolVersion, ReasonCode, RetainHandling, SubAck,
-    Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe,
+    Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
 };
-use crate::session::{Delivery, NoJournal, Outgoing, Subscription, Wire};
-use crate::subscriptions::{Member, SessionKey, ShardId, Subscriber};
+use crate::retained;
+use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
+use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
-use super::mailbox::Event;
-use super::{Close, ConnectionKey, Pending, Shard, Turn, turn};
+use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
 pub(super) struct PendingSubscribe {
@@ -38,36 +40,6 @@ pub(super) struct Replay {
     subscription_id: Option<u32>,
     /// The topic of the last one that was sent.
     after: Option<Arc<str>>,
-    /// The number of the marks that it waits for.
-    ask: u64,
-}
-
-/// How far the streams of the other shards have come here.
-pub(super) struct Marks {
-    asked: u64,
-    answered: Vec<u64>,
-    sequences: Vec<u64>,
-    waiting: Vec<ConnectionKey>,
-}
-
-impl Marks {
-    pub fn new(shards: usize) -> Marks {
-        Marks {
-            asked: 0,
-            answered: vec![0; shards],
-            sequences: vec![0; shards],
-            waiting: Vec::new(),
-        }
-    }
-
-    /// Whether the live copy of a retained message is still on its way.
-    fn is_under_way(&self, id: MessageId, own: ShardId) -> bool {
-        id.shard != own
-            && self
-                .sequences
-                .get(usize::from(id.shard))
-                .is_some_and(|sequence| id.sequence > *sequence)
-    }
 }
 
 /// How far a replay came in one go.
@@ -79,6 +51,9 @@ enum Progress {
     Finished,
 }
 
+/// Tries to find the mailbox empty in one turn.
+const CATCH_UP_ATTEMPTS: usize = 4;
+
 /// Routes that a SUBSCRIBE adds to the control state.
 #[derive(Default)]
 struct NewRoutes {
@@ -87,7 +62,6 @@ struct NewRoutes {
 }
 
 impl Shard {
-    /// All filters are judged before the first one is entered: a packet that ends the connection changes nothing.
     pub(super) fn handle_subscribe(
         &mut self,
         key: ConnectionKey,
@@ -95,39 +69,29 @@ impl Shard {
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Close> {
         let subscription_id = subscribe.properties.subscription_identifier();
-        let judged = subscribe
-            .filters
-            .iter()
-            .map(|(text, options)| Ok((self.judge_filter(session, text, options)?, options)))
-            .collect::<Result<Vec<_>, Close>>()?;
-        let codes: Vec<u8> = judged
-            .iter()
-            .map(|(filter, options)| {
-                filter
-                    .as_ref()
-                    .map_or_else(|reason| *reason as u8, |_| options.qos as u8)
-            })
-            .collect();
-        self.refuse_in_3_1(key, &codes)?;
+        let judged = self.sessions[session as usize]
+            .session
+            .judge(&self.shared.limits, subscribe)?;
         let mut pending = PendingSubscribe {
             connection: key,
             serial: self.connections[key as usize].serial,
             packet_id: subscribe.packet_id,
-            codes,
+            codes: judged.iter().map(Judged::code).collect(),
             replays: Vec::new(),
         };
         let mut routes = NewRoutes::default();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
-        for (filter, options) in judged {
+        for Judged { filter, options } in judged {
             if let Ok(filter) = filter {
+                let subscription = Subscription {
+                    options,
+                    subscription_id,
+                };
                 self.subscribe_one(
                     session,
                     &filter,
-                    Subscription {
-                        options,
-                        subscription_id,
-                    },
+                    subscription,
                     &mut routes,
                     &mut pending.replays,
                 );
@@ -140,34 +104,6 @@ impl Shard {
             self.propose_routes(routes, pending);
         }
         Ok(())
-    }
-
-    /// Whether a filter may be subscribed to. The outer error ends the connection, the inner one is a code of the SUBACK.
-    fn judge_filter(
-        &self,
-        session: SessionKey,
-        text: &str,
-        options: SubscriptionOptions,
-    ) -> Result<Result<Arc<str>, ReasonCode>, Close> {
-        let Ok(parsed) = TopicFilter::parse(text) else {
-            return Ok(Err(ReasonCode::TopicFilterInvalid));
-        };
-        if parsed.share.is_some() && options.no_local {
-            return Err(Close::ByServer {
-                reason: ReasonCode::ProtocolError,
-                what: "No Local on a shared subscription [MQTT-3.8.3-4]",
-            });
-        }
-        if crate::topic::name::levels(parsed.filter) > self.shared.limits.topic_levels_max {
-            return Ok(Err(ReasonCode::TopicFilterInvalid));
-        }
-        let state = &self.sessions[session as usize].session;
-        if state.subscription_count() >= self.shared.limits.subscriptions_max
-            && !state.has_subscription(text)
-        {
-            return Ok(Err(ReasonCode::QuotaExceeded));
-        }
-        Ok(Ok(text.into()))
     }
 
     fn subscribe_one(
@@ -203,7 +139,6 @@ impl Shard {
                 options,
                 subscription_id,
                 after: None,
-                ask: 0,
             });
         }
     }
@@ -351,31 +286,22 @@ impl Shard {
         self.suback(pending);
     }
 
-    /// In MQTT 3.1 a SUBACK cannot say that a subscription failed: the connection ends instead.
-    fn refuse_in_3_1(&self, key: ConnectionKey, codes: &[u8]) -> Result<(), Close> {
-        let failed = codes.iter().any(|code| *code >= 0x80);
-        if failed && self.connections[key as usize].version == ProtocolVersion::V3_1 {
-            return Err(Close::ByServer {
-                reason: ReasonCode::TopicFilterInvalid,
-                what: "a topic filter that is not valid (4.7)",
-            });
-        }
-        Ok(())
-    }
-
     fn suback(&mut self, pending: PendingSubscribe) {
         let PendingSubscribe {
             connection: key,
             packet_id,
             codes,
-            mut replays,
+            replays,
             ..
         } = pending;
         if self.open_session(key).is_none() {
             return;
         }
-        self.begin_replays(key, &mut replays);
         let connection = &mut self.connections[key as usize];
+        // One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
+        connection
+            .replays
+            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
         connection.outbox.prepare(&mut self.pool);
         SubAck {
             packet_id,
@@ -386,60 +312,6 @@ impl Shard {
         connection.replays.extend(replays);
         self.pump(key);
         self.mark_dirty(key);
-    }
-
-    /// Asks the other shards for marks, once for all replays of a SUBSCRIBE.
-    fn begin_replays(&mut self, key: ConnectionKey, replays: &mut [Replay]) {
-        // One for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
-        self.connections[key as usize]
-            .replays
-            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
-        let shards = self.shared.mailboxes.len();
-        if replays.is_empty() || shards == 1 || self.shared.retained.read().is_empty() {
-            return;
-        }
-        self.marks.asked += 1;
-        let (own, number) = (self.id, self.marks.asked);
-        replays.iter_mut().for_each(|replay| replay.ask = number);
-        for shard in (0..shards as ShardId).filter(|shard| *shard != own) {
-            self.mail(shard, Event::MarkAsk { from: own, number });
-        }
-        self.marks.waiting.push(key);
-    }
-
-    /// Answers behind everything that this shard routed before.
-    pub(super) fn answer_mark(&mut self, from: ShardId, number: u64) {
-        let sequence = self.sequence;
-        self.mail(
-            from,
-            Event::Mark {
-                shard: self.id,
-                number,
-                sequence,
-            },
-        );
-    }
-
-    pub(super) fn mark(&mut self, shard: ShardId, number: u64, sequence: u64) {
-        self.marks.answered[usize::from(shard)] = number;
-        self.marks.sequences[usize::from(shard)] = sequence;
-        let own = usize::from(self.id);
-        let all_answered = self
-            .marks
-            .answered
-            .iter()
-            .enumerate()
-            .all(|(shard, answered)| shard == own || *answered == self.marks.asked);
-        let waiting = if all_answered {
-            std::mem::take(&mut self.marks.waiting)
-        } else {
-            self.marks.waiting.clone()
-        };
-        for key in waiting {
-            if self.pump(key) {
-                self.mark_dirty(key);
-            }
-        }
     }
 
     /// Sends what waits for a connection: its session's queue, then retained messages. Returns whether anything was written.
@@ -467,7 +339,7 @@ impl Shard {
         let mut replays = std::mem::take(&mut self.connections[key as usize].replays);
         let before = self.connections[key as usize].outbox.len();
         while let Some(replay) = replays.front_mut() {
-            if !self.is_marked(replay.ask) || !self.may_replay(key, session) {
+            if !self.may_replay(key, session) {
                 break;
             }
             match self.replay_some(key, session, replay) {
@@ -486,15 +358,6 @@ impl Shard {
         wrote
     }
 
-    fn is_marked(&self, ask: u64) -> bool {
-        let own = usize::from(self.id);
-        self.marks
-            .answered
-            .iter()
-            .enumerate()
-            .all(|(shard, answered)| shard == own || *answered >= ask)
-    }
-
     fn may_replay(&self, key: ConnectionKey, session: SessionKey) -> bool {
         self.connections[key as usize].outbox.has_room()
             && self.sessions[session as usize].session.is_caught_up()
@@ -508,8 +371,13 @@ impl Shard {
         session: SessionKey,
         replay: &mut Replay,
     ) -> Progress {
-        let retained = self.shared.clone();
-        let retained = retained.retained.read();
+        let shared = self.shared.clone();
+        let Some(retained) = self.read_caught_up(&shared) else {
+            return Progress::OutOfBudget;
+        };
+        if !self.may_replay(key, session) {
+            return Progress::Stopped;
+        }
         let mut scan = retained.scan(
             self.now,
             &replay.filter,
@@ -532,10 +400,25 @@ impl Shard {
         }
     }
 
+    /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
+    fn read_caught_up<'s>(
+        &mut self,
+        shared: &'s Shared,
+    ) -> Option<RwLockReadGuard<'s, retained::Map>> {
+        for _ in 0..CATCH_UP_ATTEMPTS {
+            self.deliver_arrived();
+            let retained = shared.retained.read();
+            if !shared.mailboxes[usize::from(self.id)].holds_messages() {
+                return Some(retained);
+            }
+        }
+        None
+    }
+
     fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
         let own = replay.options.no_local
             && message.publisher == *self.sessions[session as usize].session.client_id();
-        if own || self.marks.is_under_way(message.id, self.id) {
+        if own {
             return;
         }
         // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].

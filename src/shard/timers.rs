@@ -28,8 +28,4 @@ impl Timers {
         self.due.pop_first();
         Some(connection)
     }
-
-    pub fn next(&self) -> Option<u64> {
-        self.due.first().map(|(at, _)| *at)
-    }
 }

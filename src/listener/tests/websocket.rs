@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use tokio::io::AsyncWrite;
 
 use super::*;
@@ -24,7 +25,7 @@ pub(super) fn frame(is_final: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![u8::from(is_final) << 7 | opcode];
     match payload.len() {
         len @ ..=125 => frame.push(0x80 | len as u8),
-        len @ ..=65_535 => {
+        len @ 126..=65_535 => {
             frame.push(0x80 | 126);
             frame.extend((len as u16).to_be_bytes());
         }
@@ -556,6 +557,10 @@ fn memory_of_idle_connections() {
                 greeted.stream.read_u8().await.unwrap();
                 greeted.stream.write_all(&[1; 100]).await.unwrap();
                 greeted.stream.flush().await.unwrap();
+                assert!(
+                    greeted.stream.read_u8().now_or_never().is_none(),
+                    "a shard reads until nothing is left"
+                );
                 peers.push(peer.into_std().unwrap());
                 held.push(greeted);
             }

@@ -1,0 +1,99 @@
+//! SUBSCRIBE as the session sees it: which filters are granted, and why the others are not.
+
+use std::sync::Arc;
+
+use crate::limits;
+use crate::mqtt::{ProtocolVersion, ReasonCode, Subscribe, SubscriptionOptions};
+use crate::topic::{self, TopicFilter};
+
+use super::{Limits, Session, Violation};
+
+/// One filter of a SUBSCRIBE: granted, or refused with the code of its SUBACK [MQTT-3.9.3-1].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    pub filter: Result<Arc<str>, ReasonCode>,
+    pub options: SubscriptionOptions,
+}
+
+impl Judged {
+    /// The code in the SUBACK.
+    pub fn code(&self) -> u8 {
+        match self.filter {
+            Ok(_) => self.options.qos as u8,
+            Err(reason) => reason as u8,
+        }
+    }
+}
+
+impl Session {
+    /// Judges every filter before the first one is entered, so that a packet which ends the connection changes nothing.
+    pub fn judge(
+        &self,
+        limits: &Limits,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<Vec<Judged>, Violation> {
+        let mut room = Room {
+            subscriptions: limits
+                .subscriptions_max
+                .saturating_sub(self.subscriptions.len()),
+            bytes: limits::SUBSCRIPTION_BYTES_MAX.saturating_sub(self.subscription_bytes),
+        };
+        let mut judged = Vec::new();
+        for (text, options) in subscribe.filters.iter() {
+            let filter =
+                judge_filter(limits, text, options)?.and_then(|()| self.fit(text, &mut room));
+            judged.push(Judged { filter, options });
+        }
+        let v3_1 = self
+            .connected
+            .as_ref()
+            .is_some_and(|connected| connected.version == ProtocolVersion::V3_1);
+        if v3_1 && judged.iter().any(|judged| judged.filter.is_err()) {
+            // In MQTT 3.1 a SUBACK cannot say that a subscription failed: the connection ends instead.
+            return Err(Violation::new(
+                ReasonCode::TopicFilterInvalid,
+                "a topic filter that is not valid (4.7)",
+            ));
+        }
+        Ok(judged)
+    }
+
+    /// Whether one more subscription is within the limits of the session; an existing one is replaced and needs no room.
+    fn fit(&self, text: &str, room: &mut Room) -> Result<Arc<str>, ReasonCode> {
+        if !self.subscriptions.contains_key(text) {
+            if room.subscriptions == 0 || room.bytes < text.len() {
+                return Err(ReasonCode::QuotaExceeded);
+            }
+            room.subscriptions -= 1;
+            room.bytes -= text.len();
+        }
+        Ok(text.into())
+    }
+}
+
+/// What one more SUBSCRIBE may add.
+struct Room {
+    subscriptions: usize,
+    bytes: usize,
+}
+
+/// The outer error ends the connection, the inner one is a code of the SUBACK.
+fn judge_filter(
+    limits: &Limits,
+    text: &str,
+    options: SubscriptionOptions,
+) -> Result<Result<(), ReasonCode>, Violation> {
+    let Ok(parsed) = TopicFilter::parse(text) else {
+        return Ok(Err(ReasonCode::TopicFilterInvalid));
+    };
+    if parsed.share.is_some() && options.no_local {
+        return Err(Violation::new(
+            ReasonCode::ProtocolError,
+            "No Local on a shared subscription [MQTT-3.8.3-4]",
+        ));
+    }
+    if topic::name::levels(parsed.filter) > limits.topic_levels_max {
+        return Ok(Err(ReasonCode::TopicFilterInvalid));
+    }
+    Ok(Ok(()))
+}
