@@ -8,12 +8,9 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use holdfast::metrics::ShardMetrics;
 use holdfast::mqtt::{
-    Ack, Connect, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish, QoS,
-    ReasonCode,
+    Ack, Connect, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish, QoS, ReasonCode,
 };
-use holdfast::session::{
-    Delivery, Limits, NoJournal, Outgoing, QueueFull, Session, Turn, Wire, accept,
-};
+use holdfast::session::{Delivery, Limits, NoJournal, Outgoing, QueueFull, Session, Turn, Wire, accept};
 
 const TOPIC: &str = "fleet/0042/sensor/000/tmp";
 const PAYLOAD: [u8; 64] = [0x5A; 64];
@@ -81,29 +78,18 @@ fn deliver(
     pipe: &mut Pipe,
     id: &mut u16,
 ) {
-    let delivery = Delivery {
-        qos: outgoing.qos,
-        retain: false,
-        subscription_ids: &[],
-        share: None,
-    };
+    let delivery = Delivery { qos: outgoing.qos, retain: false, subscription_ids: &[], share: None };
     session.deliver(turn, outgoing, delivery, Some(pipe));
     if outgoing.qos == QoS::AtMostOnce {
         return;
     }
     *id = id.checked_add(1).unwrap_or(1);
     let packet_id = PacketId::new(*id).expect("never 0");
-    let ack = Ack {
-        packet_id,
-        reason: ReasonCode::Success,
-        properties: Properties::EMPTY,
-    };
+    let ack = Ack { packet_id, reason: ReasonCode::Success, properties: Properties::EMPTY };
     if outgoing.qos == QoS::AtLeastOnce {
         session.puback(turn, packet_id).expect("in flight");
     } else {
-        session
-            .pubrec(turn, &ack, pipe.buffer())
-            .expect("in flight");
+        session.pubrec(turn, &ack, pipe.buffer()).expect("in flight");
         session.pubcomp(turn, packet_id).expect("released");
     }
 }
@@ -111,12 +97,7 @@ fn deliver(
 fn benches(c: &mut Criterion) {
     let (limits, metrics, publisher): (Limits, ShardMetrics, Arc<str>) =
         (limits(), ShardMetrics::default(), "p".into());
-    let turn = || Turn {
-        now: 1,
-        limits: &limits,
-        metrics: &metrics,
-        journal: NoJournal,
-    };
+    let turn = || Turn { now: 1, limits: &limits, metrics: &metrics, journal: NoJournal };
     let mut group = c.benchmark_group("session");
     group.throughput(Throughput::Elements(1));
     for (name, qos, expiry) in [
@@ -129,22 +110,8 @@ fn benches(c: &mut Criterion) {
             let (mut session, mut pipe, mut id) = (session(&limits, expiry), Pipe::default(), 0);
             b.iter(|| {
                 pipe.0.clear();
-                let outgoing = Outgoing::new(
-                    Default::default(),
-                    TOPIC,
-                    &PAYLOAD,
-                    &[],
-                    (qos, false),
-                    None,
-                    &publisher,
-                );
-                deliver(
-                    &mut session,
-                    &mut turn(),
-                    black_box(&outgoing),
-                    &mut pipe,
-                    &mut id,
-                );
+                let outgoing = Outgoing::new(Default::default(), TOPIC, &PAYLOAD, &[], (qos, false), None, &publisher);
+                deliver(&mut session, &mut turn(), black_box(&outgoing), &mut pipe, &mut id);
             });
         });
     }
@@ -161,11 +128,7 @@ fn benches(c: &mut Criterion) {
         };
         b.iter(|| {
             pipe.0.clear();
-            black_box(
-                session
-                    .publish(&mut turn(), black_box(&publish))
-                    .expect("routed"),
-            );
+            black_box(session.publish(&mut turn(), black_box(&publish)).expect("routed"));
             session.acknowledge(&publish, ReasonCode::Success, pipe.buffer());
         });
     });
@@ -173,21 +136,9 @@ fn benches(c: &mut Criterion) {
         let mut session = session(&limits, 3600);
         session.disconnect();
         b.iter(|| {
-            let outgoing = Outgoing::new(
-                Default::default(),
-                TOPIC,
-                &PAYLOAD,
-                &[],
-                (QoS::AtLeastOnce, false),
-                None,
-                &publisher,
-            );
-            let delivery = Delivery {
-                qos: QoS::AtLeastOnce,
-                retain: false,
-                subscription_ids: &[],
-                share: None,
-            };
+            let outgoing =
+                Outgoing::new(Default::default(), TOPIC, &PAYLOAD, &[], (QoS::AtLeastOnce, false), None, &publisher);
+            let delivery = Delivery { qos: QoS::AtLeastOnce, retain: false, subscription_ids: &[], share: None };
             session.deliver::<Pipe, _>(&mut turn(), black_box(&outgoing), delivery, None);
         });
     });

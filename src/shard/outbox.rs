@@ -28,9 +28,7 @@ impl BufferPool {
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
-        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity())
-            && self.free.len() < limits::POOLED_BUFFERS
-        {
+        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity()) && self.free.len() < limits::POOLED_BUFFERS {
             buffer.clear();
             self.free.push(buffer);
         }
@@ -178,11 +176,7 @@ mod tests {
 
     /// What is still to be written, in one piece.
     fn waiting(outbox: &Outbox) -> Vec<u8> {
-        let mut all: Vec<u8> = outbox
-            .sealed
-            .iter()
-            .flat_map(|bytes| bytes.to_vec())
-            .collect();
+        let mut all: Vec<u8> = outbox.sealed.iter().flat_map(|bytes| bytes.to_vec()).collect();
         all.extend(&outbox.tail[outbox.tail_written..]);
         all
     }

@@ -30,10 +30,7 @@ impl Setup {
     /// # Panics
     /// When no temporary folder can be made.
     pub fn empty() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("holdfast-test")
-            .tempdir()
-            .expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("holdfast-test").tempdir().expect("a temporary folder");
         Self {
             folder,
             sections: Vec::new(),
@@ -46,9 +43,7 @@ impl Setup {
 
     /// Listeners `tcp` and `ws`.
     pub fn new() -> Self {
-        Self::empty()
-            .listener("tcp", "mqtt", "")
-            .listener("ws", "ws", "")
+        Self::empty().listener("tcp", "mqtt", "").listener("ws", "ws", "")
     }
 
     /// Listeners `tls` and `wss` too, with a certificate that the clients of this broker trust.
@@ -116,11 +111,7 @@ impl Setup {
             .args([user, password])
             .output()
             .expect("the program can be started");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         self.section("[auth]\npassword_file = \"passwords\"")
     }
 
