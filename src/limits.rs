@@ -44,9 +44,6 @@ pub const TIMER_TICK_MS: u64 = 100;
 /// How long a connection that is being closed may take to read its last packet.
 pub const CLOSE_LINGER_MS: u64 = 2_000;
 
-/// Causes of which the log remembers that they had their line in this second.
-pub const LOG_CAUSES: usize = 4_096;
-
 /// Times a shared message is offered to another member before it is dropped, so that members that leave all
 /// at once cannot make it go round for ever.
 pub const SHARE_ATTEMPTS_MAX: u8 = 8;

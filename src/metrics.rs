@@ -8,8 +8,6 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::limits;
-
 /// A number with one writer. Readers on other threads see it soon.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -137,7 +135,10 @@ pub fn admit_line(cause: &str) -> Option<u64> {
     throttle.admit(cause, zero.elapsed().as_secs())
 }
 
-/// The causes of the last second, bounded: with more of them than [`limits::LOG_CAUSES`], those that are new wait for the next one.
+/// Causes of which the log remembers that they had their line in this second.
+const LOG_CAUSES: usize = 4_096;
+
+/// The causes of the last second, bounded: with more of them than [`LOG_CAUSES`], those that are new wait for the next one.
 #[derive(Debug, Default)]
 struct LogThrottle {
     seen: Mutex<HashMap<String, Seen>>,
@@ -160,9 +161,9 @@ impl LogThrottle {
             entry.second = second;
             return Some(std::mem::take(&mut entry.left_out));
         }
-        if seen.len() >= limits::LOG_CAUSES {
+        if seen.len() >= LOG_CAUSES {
             seen.retain(|_, entry| entry.second == second);
-            if seen.len() >= limits::LOG_CAUSES {
+            if seen.len() >= LOG_CAUSES {
                 return None;
             }
         }
@@ -189,10 +190,10 @@ mod tests {
     #[test]
     fn causes_that_an_attacker_invents_do_not_grow_without_bound() {
         let throttle = LogThrottle::default();
-        for n in 0..2 * limits::LOG_CAUSES {
+        for n in 0..2 * LOG_CAUSES {
             throttle.admit(&n.to_string(), 5);
         }
-        assert!(throttle.seen.lock().len() <= limits::LOG_CAUSES);
+        assert!(throttle.seen.lock().len() <= LOG_CAUSES);
         assert_eq!(throttle.admit("new", 6), Some(0));
     }
 }

@@ -299,12 +299,10 @@ impl Shard {
         let mut lost = false;
         for _ in 0..FLUSHES_PER_TURN {
             let connection = &mut self.connections[key as usize];
-            match connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool) {
-                Poll::Ready(Ok(written)) => self.metrics().bytes_sent.add(written as u64),
-                Poll::Ready(Err(_)) => lost = true,
-                Poll::Pending => {}
-            }
-            again = !lost && !self.connections[key as usize].outbox.has_to_flush() && self.pump(key);
+            let sent = &self.shared.metrics.shards[usize::from(self.id)].bytes_sent;
+            let flushed = connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool, sent);
+            lost = matches!(flushed, Poll::Ready(Err(_)));
+            again = matches!(flushed, Poll::Ready(Ok(()))) && self.pump(key);
             if !again {
                 break;
             }
