@@ -1,7 +1,7 @@
 //! Holdfast: an MQTT broker that stays one broker when it is many machines. This page is the map.
 //!
 //! # Layers
-//! A module uses lower ranks only; siblings do not import each other (`cluster-tests/tests/tidy.rs` holds it). Ranks 1 to 3 are pure: bytes, events
+//! A module uses lower ranks only; siblings do not import each other (`cluster-tests/tests/tidy` holds it). Ranks 1 to 3 are pure: bytes, events
 //! and a time come in, packets and effects go out; no socket, file, clock, task, lock or randomness.
 //!
 //! | rank | modules | what they are |

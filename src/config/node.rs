@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use super::reading::Section;
+use crate::limits::SHARDS_MAX;
 
 pub(super) const KEYS: &[&str] = &["name", "data_dir", "shards"];
-
-/// More event loops than any machine has cores.
-const SHARDS_MAX: usize = 1024;
 
 /// `[node]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct Node {
     pub name: String,
     /// Where the node keeps its state; `None` keeps all of it in memory.
     pub data_dir: Option<PathBuf>,
-    /// Event loops; 0 means one for each core. At most 1,024.
+    /// Event loops; 0 means one for each core. At most [`SHARDS_MAX`].
     pub shards: usize,
 }
 

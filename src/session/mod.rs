@@ -40,7 +40,7 @@ pub use subscribing::Judged;
 /// The limits of sessions, from the section `[mqtt]` of the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Bytes of a whole control packet in either direction.
+    /// Bytes of the largest control packet that a client may send [MQTT-3.2.2-15].
     pub packet_size_max: u32,
     /// PUBLISH packets of QoS 1 and 2 on their way to one client.
     pub inflight_max: u16,

@@ -237,7 +237,7 @@ impl Shard {
         );
     }
 
-    /// One line for each cause, client and second when it is the client's fault; otherwise only if connections are logged.
+    /// One line for each cause and second when a rule was broken; otherwise only if connections are logged.
     pub(super) fn log_close(&self, key: ConnectionKey, close: Close) {
         let Some(connection) = self.connections.get(key as usize) else {
             return;
