@@ -82,11 +82,6 @@ impl Access {
         Ok(())
     }
 
-    /// How many users have a password.
-    pub fn user_count(&self) -> usize {
-        self.users.load().len()
-    }
-
     /// Whether deciding about this client means hashing a password, which takes time. If not, [`Access::authenticate`] never waits.
     pub fn needs_hashing(&self, user_name: Option<&str>) -> bool {
         self.password_file.is_some() && user_name.is_some()

@@ -19,15 +19,13 @@ pub use options::{ConnectionArgs, Target, UsageError, parse_qos};
 use transport::Transport;
 
 use crate::mqtt::{
-    Ack, AckKind, Connect, Disconnect, Malformed, Packet, PacketId, Peer, PropertiesBuf, Property, ProtocolVersion,
-    Publish, QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions, Will, decode, next_frame,
+    Ack, AckKind, Connect, Disconnect, Malformed, PACKET_BYTES_MAX, Packet, PacketId, Peer, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions, Will, decode,
+    next_frame,
 };
 
 /// How long the way to a CONNACK may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Largest packet that is taken: the largest there is.
-const PACKET_BYTES_MAX: u32 = 268_435_460;
 
 /// The exit code for a wait that was limited by `-W`, mosquitto's.
 pub const TIMED_OUT: u8 = 27;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::reading::Section;
 use super::units::NEVER;
+use crate::mqtt::PACKET_BYTES_MAX;
 
 pub(super) const KEYS: &[&str] = &[
     "max_packet_size",
@@ -24,9 +25,6 @@ pub(super) const KEYS: &[&str] = &[
     "max_subscriptions",
     "max_client_id_bytes",
 ];
-
-/// The largest packet that MQTT can frame: a fixed header of 5 bytes and a Remaining Length of 268,435,455 (MQTT 5.0, 2.1.4).
-const PACKET_BYTES_MAX: u32 = 268_435_460;
 
 /// `[mqtt]`.
 #[derive(Debug, Clone, PartialEq)]

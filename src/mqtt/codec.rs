@@ -8,6 +8,9 @@ use super::{
 /// The largest Remaining Length that its four bytes can say (2.1.4).
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
+/// The largest packet that can be framed: that, behind a fixed header of five bytes.
+pub const PACKET_BYTES_MAX: u32 = REMAINING_LENGTH_MAX as u32 + 5;
+
 /// Bytes that no sender may send. The network connection is closed with `reason` [MQTT-4.13.1-1].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {

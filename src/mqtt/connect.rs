@@ -2,9 +2,9 @@
 
 use super::codec::Malformed;
 use super::properties::{Place, Properties};
-use super::publish::has_wildcard;
 use super::wire::{Reader, field, put_binary, put_packet, put_u16};
 use super::{PacketType, ProtocolVersion, QoS, ReasonCode};
+use crate::topic::filter::has_wildcard;
 
 /// The first packet of a client [MQTT-3.1.0-1].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,15 +48,10 @@ impl Message {
     pub fn is_expired(&self, now: u64) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
-
-    /// What is left of the Message Expiry Interval, in whole seconds [MQTT-3.3.2-6]. A message that is not
-    /// expired never says 0: part of a second counts as one.
-    pub fn remaining_expiry_secs(&self, now: u64) -> Option<u32> {
-        remaining_secs(self.expires_at, now)
-    }
 }
 
-/// What is left until `expires_at`, in whole seconds, rounded up.
+/// What is left of a Message Expiry Interval, in whole seconds [MQTT-3.3.2-6]. What has not expired never says 0: part of a second
+/// counts as one.
 pub fn remaining_secs(expires_at: Option<u64>, now: u64) -> Option<u32> {
     expires_at.map(|at| u32::try_from(at.saturating_sub(now).div_ceil(1000)).unwrap_or(u32::MAX))
 }

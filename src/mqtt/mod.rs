@@ -37,7 +37,7 @@ mod tests;
 
 pub use ack::{Ack, AckKind};
 pub use auth::Auth;
-pub use codec::{Frame, Malformed, Peer, REMAINING_LENGTH_MAX, decode, next_frame};
+pub use codec::{Frame, Malformed, PACKET_BYTES_MAX, Peer, REMAINING_LENGTH_MAX, decode, next_frame};
 pub use connack::ConnAck;
 pub use connect::{Connect, Will, connect_version};
 pub use disconnect::Disconnect;

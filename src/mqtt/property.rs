@@ -3,6 +3,7 @@
 use super::codec::Malformed;
 use super::wire::{Field, Reader, field, put_binary, put_u16, put_u32, put_variable_int};
 use super::{QoS, ReasonCode};
+use crate::topic::filter::has_wildcard;
 
 /// Makes the type, the identifiers and both directions of the codec from the table below. A line is: identifier, its constant,
 /// the variant with the type of its value, the function that reads and checks the value, the one that writes it, and the name
@@ -154,7 +155,7 @@ fn response_topic<'a>(reader: &mut Reader<'a>, field: &'static Field) -> Result<
     if topic.is_empty() {
         return Err(Malformed::protocol("Response Topic: empty [MQTT-4.7.3-1]"));
     }
-    if memchr::memchr2(b'+', b'#', topic.as_bytes()).is_some() {
+    if has_wildcard(topic) {
         return Err(Malformed::protocol("Response Topic: has wildcards [MQTT-3.3.2-14]"));
     }
     Ok(topic)

@@ -5,6 +5,7 @@ use super::properties::{Place, Properties};
 use super::property::id;
 use super::wire::{Reader, field, put_binary, put_u16, put_u32, put_variable_int, variable_int_len};
 use super::{PacketId, PacketType, ProtocolVersion, QoS};
+use crate::topic::filter::has_wildcard;
 
 /// An application message on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,12 +78,6 @@ fn read_topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, Malformed> {
         return Err(Malformed::packet("PUBLISH, Topic Name: has wildcards [MQTT-3.3.2-2]"));
     }
     Ok(topic)
-}
-
-/// Whether a topic name has characters that only topic filters have (4.7.1).
-#[inline]
-pub(super) fn has_wildcard(topic: &str) -> bool {
-    memchr::memchr2(b'+', b'#', topic.as_bytes()).is_some()
 }
 
 /// Everything of an outgoing PUBLISH but its payload, which is shared by all deliveries and follows right behind.

@@ -4,6 +4,7 @@ use super::codec::Malformed;
 use super::properties::{Place, Properties};
 use super::wire::{Reader, field, put_binary, put_packet, put_u16};
 use super::{PacketId, PacketType, ProtocolVersion, QoS};
+use crate::topic::filter::SHARE_PREFIX;
 
 /// A request for subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,7 @@ fn read_filter<'a>(
         return Err(Malformed::packet("SUBSCRIBE, Topic Filter: empty [MQTT-4.7.3-1]"));
     }
     let options = SubscriptionOptions::parse(reader.u8(field!("SUBSCRIBE, Subscription Options"))?, version)?;
-    if options.no_local && filter.starts_with("$share/") {
+    if options.no_local && filter.starts_with(SHARE_PREFIX) {
         return Err(Malformed::protocol(
             "SUBSCRIBE, Subscription Options: No Local on a Shared Subscription [MQTT-3.8.3-4]",
         ));

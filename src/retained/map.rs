@@ -68,13 +68,7 @@ impl Map {
         self.topics.get(topic).filter(|message| !message.is_expired(now))
     }
 
-    /// The first message whose topic matches `filter` (without share prefix, parsed before) and lies behind `after` in
-    /// the map's order; `None`: from the start. Unbounded work: where the filter is a client's, use [`scan`](Self::scan).
-    pub fn next_match(&self, now: u64, filter: &str, after: Option<&str>) -> Option<&Arc<Message>> {
-        self.scan(now, filter, after, usize::MAX).next()
-    }
-
-    /// The messages whose topics match `filter` and lie behind `after`, as far as `budget` goes: the number of topics that may be examined. When the
+    /// The messages whose topics match `filter` (without share prefix, parsed before) and lie behind `after` (`None`: from the start), as far as `budget` goes: the number of topics that may be examined. When the
     /// iterator has ended, [`Scan::resume`] says where to go on. A whole replay may be cut into scans at any topic, with
     /// changes in between.
     pub fn scan<'m, 'f>(&'m self, now: u64, filter: &'f str, after: Option<&str>, budget: usize) -> Scan<'m, 'f> {

@@ -6,7 +6,7 @@ use super::TOPIC_BYTES_MAX;
 use super::name::is_dollar;
 
 /// What every shared subscription's text starts with (section 4.8.2).
-const SHARE_PREFIX: &str = "$share/";
+pub const SHARE_PREFIX: &str = "$share/";
 
 /// Why a text is not a topic filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -57,16 +57,12 @@ impl<'a> TopicFilter<'a> {
         }
         Ok(Self { share: Some(share), filter })
     }
-
-    /// Whether the filter proper has `+` or `#`.
-    pub fn has_wildcard(&self) -> bool {
-        has_wildcard(self.filter)
-    }
 }
 
-/// Whether a filter without share prefix has `+` or `#`.
-pub(super) fn has_wildcard(filter: &str) -> bool {
-    memchr::memchr2(b'+', b'#', filter.as_bytes()).is_some()
+/// Whether a text has `+` or `#`, which a topic filter without share prefix may have and a topic name never has (4.7.1).
+#[inline]
+pub fn has_wildcard(text: &str) -> bool {
+    memchr::memchr2(b'+', b'#', text.as_bytes()).is_some()
 }
 
 /// Checks a filter without share prefix.

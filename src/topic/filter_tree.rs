@@ -19,7 +19,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::filter::has_wildcard;
-use super::name::is_dollar;
+use super::name::{is_dollar, split_level};
 
 use exact::Exact;
 use text::Text;
@@ -295,15 +295,6 @@ fn edge_hash(hasher: &RandomState, parent: NodeId, level: &[u8]) -> u64 {
     hasher.write_u32(parent);
     hasher.write(level);
     hasher.finish()
-}
-
-/// The first level, and what follows its `/`.
-#[inline]
-fn split_level(name: &str) -> (&str, Option<&str>) {
-    match memchr::memchr(b'/', name.as_bytes()) {
-        Some(at) => (&name[..at], Some(&name[at + 1..])),
-        None => (name, None),
-    }
 }
 
 /// The levels in front of a final `#`, and whether there is one. No path at all is the root.

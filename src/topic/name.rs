@@ -46,6 +46,15 @@ pub fn is_dollar(name: &str) -> bool {
     name.as_bytes().first() == Some(&b'$')
 }
 
+/// The first level, and what follows its `/`.
+#[inline]
+pub(super) fn split_level(name: &str) -> (&str, Option<&str>) {
+    match memchr::memchr(b'/', name.as_bytes()) {
+        Some(at) => (&name[..at], Some(&name[at + 1..])),
+        None => (name, None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,13 +99,7 @@ impl<T> NameTree<T> {
         self.order.iter().map(|(Key(name), &id)| (name, &self.entries[id as usize].1))
     }
 
-    /// The first name behind `after` (`None`: from the start) in the tree's order that matches `filter`. `after` need
-    /// not be in the tree. Unbounded work: where the filter is a client's, use [`scan`](Self::scan).
-    pub fn next_match(&self, filter: &str, after: Option<&str>) -> Option<(&Arc<str>, &T)> {
-        self.scan(filter, after, usize::MAX).next()
-    }
-
-    /// The names behind `after` that match `filter` (without share prefix, parsed before), in the tree's order, as far as `budget` goes: the number of names
+    /// The names behind `after` (`None`: from the start; it need not be in the tree) that match `filter` (without share prefix, parsed before), in the tree's order, as far as `budget` goes: the number of names
     /// that may be examined, matching or not. When the iterator has ended, [`Scan::resume`] says whether there may be more.
     pub fn scan<'t, 'f>(&'t self, filter: &'f str, after: Option<&str>, budget: usize) -> Scan<'t, 'f, T> {
         let range = match after {

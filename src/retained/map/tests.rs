@@ -44,7 +44,7 @@ fn an_expired_message_is_absent_before_it_is_removed() {
     map.set(0, message("a", "1", Some(10)));
     assert!(map.get(9, "a").is_some());
     assert!(map.get(10, "a").is_none());
-    assert!(map.next_match(10, "#", None).is_none());
+    assert!(map.scan(10, "#", None, usize::MAX).next().is_none());
     assert_eq!(map.set(10, message("a", "", None)), Change::Nothing);
     map.set(10, message("a", "2", Some(20)));
     assert_eq!(map.set(20, message("a", "3", None)), Change::Stored);

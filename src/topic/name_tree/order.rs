@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::topic::name::is_dollar;
+use crate::topic::name::{is_dollar, split_level};
 
 /// The least character but `/` in the order of the tree. Names do not contain it [MQTT-4.7.3-2], so
 /// `level` + `AFTER` is behind everything below `level` and before everything else.
@@ -171,12 +171,4 @@ fn common_prefix(left: &[u8], right: &[u8]) -> usize {
 
 fn rank(byte: u8) -> u16 {
     if byte == b'/' { 0 } else { u16::from(byte) + 1 }
-}
-
-/// The first level, and what follows its `/`.
-fn split_level(text: &str) -> (&str, Option<&str>) {
-    match text.as_bytes().iter().position(|&byte| byte == b'/') {
-        Some(at) => (&text[..at], Some(&text[at + 1..])),
-        None => (text, None),
-    }
 }

@@ -147,7 +147,7 @@ proptest! {
         let mut sorted = names;
         sorted.sort_by(|left, right| by_levels(left).cmp(&by_levels(right)));
         let expected = sorted.iter().find(|name| by_levels(name) > by_levels(&after) && matches(&filter, name));
-        let found = tree.next_match(&filter, Some(&after)).map(|(name, ())| name.as_ref());
+        let found = tree.scan(&filter, Some(&after), usize::MAX).next().map(|(name, ())| name.as_ref());
         prop_assert_eq!(found, expected.map(String::as_str));
     }
 
