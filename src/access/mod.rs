@@ -71,15 +71,16 @@ impl Access {
         })
     }
 
-    /// Reads the password file again. Connections that are open are not asked again.
+    /// Reads the password file again, and says whether there is one. Connections that are open are not asked again.
     ///
     /// # Errors
     /// As [`Access::new`]; the users that were read before then stay in force.
-    pub fn reload(&self) -> Result<(), AccessError> {
-        if let Some(path) = &self.password_file {
-            self.users.store(Arc::new(PasswordFile::load(path)?));
-        }
-        Ok(())
+    pub fn reload(&self) -> Result<bool, AccessError> {
+        let Some(path) = &self.password_file else {
+            return Ok(false);
+        };
+        self.users.store(Arc::new(PasswordFile::load(path)?));
+        Ok(true)
     }
 
     /// Whether deciding about this client means hashing a password, which takes time. If not, [`Access::authenticate`] never waits.

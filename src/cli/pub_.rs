@@ -10,7 +10,7 @@ use clap::Args;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines, Stdin};
 
 use super::client::{Client, ClientError, ConnectionArgs, Event, UsageError, parse_qos};
-use crate::mqtt::QoS;
+use crate::mqtt::{QoS, REMAINING_LENGTH_MAX};
 
 /// Messages of QoS 1 and 2 that are on their way at once: enough for a line's round trips, few enough to leave others room.
 const WINDOW: usize = 20;
@@ -73,6 +73,7 @@ async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
         tokio::select! {
             message = source.next(), if on_their_way < window && !source.is_drained() => {
                 if let Some(payload) = message? {
+                    check_size(topic, &payload)?;
                     let packet_id = client.publish(topic, &payload, args.qos, args.retain);
                     on_their_way += usize::from(packet_id.is_some());
                     client.flush().await?;
@@ -91,6 +92,18 @@ async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
     }
     client.disconnect().await?;
     Ok(exit_code)
+}
+
+/// Bytes of a PUBLISH behind its fixed header and beside topic and payload, at the most: the length of the topic, a packet
+/// identifier, the length of no properties.
+const HEAD_BYTES: usize = 5;
+
+/// Refuses what no packet can hold (2.1.4).
+fn check_size(topic: &str, payload: &[u8]) -> Result<(), UsageError> {
+    if HEAD_BYTES + topic.len() + payload.len() <= REMAINING_LENGTH_MAX {
+        return Ok(());
+    }
+    Err(UsageError(format!("a message of {} bytes: an MQTT packet holds 256 MiB at the most", payload.len())))
 }
 
 /// Where the messages come from.
@@ -136,5 +149,31 @@ impl Source {
                 }
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::{ProtocolVersion, PublishHead};
+
+    #[test]
+    fn the_largest_message_that_is_let_through_is_the_largest_that_can_be_framed() {
+        let largest = vec![0; REMAINING_LENGTH_MAX - HEAD_BYTES - 1];
+        assert!(check_size("t", &largest).is_ok());
+        assert!(check_size("tt", &largest).is_err());
+        let head = PublishHead {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            packet_id: Some(crate::mqtt::PacketId::MIN),
+            message_expiry_secs: None,
+            topic_alias: None,
+            subscription_ids: &[],
+            properties: &[],
+            payload_len: largest.len(),
+        };
+        assert_eq!(head.packet_len(ProtocolVersion::V5), crate::mqtt::PACKET_BYTES_MAX as usize);
     }
 }

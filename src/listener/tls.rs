@@ -116,16 +116,17 @@ impl TlsReload {
         let before = look(&self.files);
         let outcome = read(&self.files, &self.provider, self.ticketer.as_ref());
         *self.seen.lock() = Seen { looked: before.clone(), read: before };
+        let cert = self.files.cert.display().to_string();
         match outcome {
             Ok(config) => {
                 self.current.store(config);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(event = "tls", cert = %self.files.cert.display(), "TLS files read again");
+                tracing::info!(event = "reload", what = "certificates", cert, "reloaded");
                 Ok(())
             }
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(event = "tls", %error, "TLS files are not usable; those read before stay in use");
+                tracing::error!(event = "reload", what = "certificates", cert, %error, "not reloaded: the old ones stay in use");
                 Err(error)
             }
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use crate::mqtt::{ProtocolVersion, QoS};
+use crate::topic;
 
 /// A combination of options that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +90,7 @@ impl ConnectionArgs {
     /// What the options mean together.
     ///
     /// # Errors
-    /// A URL that is none, or a password without a user name where the protocol has no place for it.
+    /// A URL that is none, a password without a user name where the protocol has no place for it, or what MQTT cannot carry.
     pub fn target(&self) -> Result<Target, UsageError> {
         let has_tls_files = self.cafile.is_some() || self.cert.is_some();
         let mut target = match &self.url {
@@ -109,7 +110,29 @@ impl ConnectionArgs {
         if target.password.is_some() && target.user_name.is_none() && !self.version.is_v5() {
             return Err(UsageError("a password needs a user name (-u), except in MQTT 5.0".to_owned()));
         }
+        self.check_fields(&target)?;
         Ok(target)
+    }
+
+    /// The fields of CONNECT have a length of two bytes (1.5.4, 1.5.6), and its Will a topic name.
+    fn check_fields(&self, target: &Target) -> Result<(), UsageError> {
+        let fields = [
+            ("-i", &self.id),
+            ("-u", &target.user_name),
+            ("-P", &target.password),
+            ("--will-payload", &self.will_payload),
+        ];
+        for (option, text) in fields {
+            if text.as_ref().is_some_and(|text| text.len() > usize::from(u16::MAX)) {
+                return Err(UsageError(format!("{option}: longer than the 65,535 bytes that MQTT can carry")));
+            }
+        }
+        match &self.will_topic {
+            Some(name) => {
+                topic::name::validate(name).map_err(|error| UsageError(format!("--will-topic {name}: {error}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The Session Expiry Interval to ask for; `None` leaves it out, as it must be left out before 5.0.
@@ -250,5 +273,26 @@ mod tests {
         {
             assert!(parse_url(url).is_err(), "{url}");
         }
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    }
+
+    #[test]
+    fn what_mqtt_cannot_carry_is_refused_before_it_is_encoded() {
+        let long = "x".repeat(65_536);
+        let refused = |args: &[&str]| {
+            let line = ["test"].iter().chain(args).copied();
+            let line = <Line as clap::Parser>::try_parse_from(line).unwrap_or_else(|error| panic!("{error}"));
+            line.connection.target().unwrap_err().to_string()
+        };
+        assert!(refused(&["-i", &long]).starts_with("-i: "));
+        assert!(refused(&["-u", &long]).starts_with("-u: "));
+        assert!(refused(&["-u", "u", "-P", &long]).starts_with("-P: "));
+        assert!(refused(&["--will-topic", "t", "--will-payload", &long]).starts_with("--will-payload: "));
+        assert!(refused(&["--will-topic", "a/#"]).contains("wildcard"));
     }
 }

@@ -41,7 +41,9 @@ pub(super) enum Transport {
 impl Transport {
     /// Connects, with TLS and WebSocket where the target has them.
     pub(super) async fn open(target: &Target, args: &ConnectionArgs) -> io::Result<Self> {
-        let socket = TcpStream::connect((target.host.as_str(), target.port)).await?;
+        let socket = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot connect to {} port {}: {error}", target.host, target.port))
+        })?;
         socket.set_nodelay(true)?;
         let stream: Box<dyn Bytes> = if target.tls {
             let connector = tokio_rustls::TlsConnector::from(tls_config(args)?);
