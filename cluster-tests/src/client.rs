@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::transport::{Link, PATIENCE};
+use crate::websocket::WebSocket;
 use crate::wire::{
     Ack, ConnAck, Connect, Message, PINGREQ, Packet, Publish, Subscribe, Unsubscribe, Version, disconnect,
     disconnect_with, first, parse,
@@ -47,6 +48,18 @@ impl Client {
 
     pub fn link(&mut self) -> &mut Link {
         &mut self.link
+    }
+
+    /// The frames below the packets.
+    ///
+    /// # Panics
+    /// When the connection is no WebSocket.
+    #[track_caller]
+    pub fn websocket(&mut self) -> &mut WebSocket {
+        match &mut self.link {
+            Link::WebSocket(websocket) => websocket,
+            Link::Stream(_) => panic!("not a WebSocket"),
+        }
     }
 
     /// The code of the WebSocket Close frame that the server sent.
@@ -418,4 +431,11 @@ impl Client {
     pub fn reset(self) {
         self.link.reset();
     }
+}
+
+/// What `subscriber` got before `publisher`'s marker on this topic (which the subscriber must have subscribed to).
+#[track_caller]
+pub fn got_before_marker(publisher: &mut Client, subscriber: &mut Client, topic: &str) -> Vec<Message> {
+    publisher.publish(topic, "marker", 0);
+    subscriber.take_until("marker")
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::client::Client;
 use crate::process::Broker;
 use crate::transport::{Link, Transport};
-use crate::wire::{ConnAck, Connect, Version};
+use crate::wire::{ConnAck, Connect, Packet, Subscribe, Version};
 
 /// One test's view of a broker.
 pub struct Stage<'b> {
@@ -107,6 +107,18 @@ impl<'b> Stage<'b> {
         client.expect_close();
     }
 
+    /// Subscribes a 5.0 client to a filter that the server must refuse: in the SUBACK, or by closing.
+    #[track_caller]
+    pub fn refused_filter(&self, filter: &str) {
+        let mut client = self.v5("refused");
+        client.send(&Subscribe::new(1).filter(filter, 0).bytes(Version::V5));
+        match client.recv() {
+            Packet::SubAck { codes, .. } => assert!(codes[0] >= 0x80, "{filter} was granted"),
+            Packet::Disconnect { reason: 0x81 | 0x82 | 0x8F, .. } => client.expect_close(),
+            other => panic!("{filter}: {other:?}"),
+        }
+    }
+
     /// Sends a CONNECT that must be refused: the reason of the CONNACK, or `None` when there was none; closed in any case.
     #[track_caller]
     pub fn refused_connect(&self, version: Version, bytes: &[u8]) -> Option<u8> {
@@ -115,7 +127,7 @@ impl<'b> Stage<'b> {
         let packets = client.until_closed();
         match packets.as_slice() {
             [] => None,
-            [crate::wire::Packet::ConnAck(ack)] if ack.reason != 0 => Some(ack.reason),
+            [Packet::ConnAck(ack)] if ack.reason != 0 => Some(ack.reason),
             other => panic!("{other:?} to a CONNECT that must be refused"),
         }
     }

@@ -6,21 +6,13 @@
 use holdfast::mqtt::{Packet, Peer, ProtocolVersion, decode, next_frame};
 use libfuzzer_sys::fuzz_target;
 
-const VERSIONS: [ProtocolVersion; 3] = [
-    ProtocolVersion::V3_1,
-    ProtocolVersion::V3_1_1,
-    ProtocolVersion::V5,
-];
+const VERSIONS: [ProtocolVersion; 3] = [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, mut rest)) = data.split_first() else {
         return;
     };
-    let from = if choice & 1 == 0 {
-        Peer::Client
-    } else {
-        Peer::Server
-    };
+    let from = if choice & 1 == 0 { Peer::Client } else { Peer::Server };
     let version = VERSIONS[usize::from(choice >> 1) % VERSIONS.len()];
     while let Ok(Some(frame)) = next_frame(rest, 1 << 20) {
         rest = &rest[frame.total_len..];
@@ -58,8 +50,6 @@ fn encode_again(packet: &Packet<'_>, version: ProtocolVersion, from: Peer, len: 
     let mut again = Vec::new();
     packet.encode(version, &mut again);
     assert!(again.len() <= len, "the shortest form");
-    let frame = next_frame(&again, u32::MAX)
-        .expect("a legal header")
-        .expect("a whole packet");
+    let frame = next_frame(&again, u32::MAX).expect("a legal header").expect("a whole packet");
     assert_eq!(decode(&frame, version, from).as_ref(), Ok(packet));
 }

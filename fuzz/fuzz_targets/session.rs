@@ -8,12 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast::metrics::ShardMetrics;
 use holdfast::mqtt::{
-    Connect, Message, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode,
-    decode, next_frame,
+    Connect, Message, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, decode, next_frame,
 };
-use holdfast::session::{
-    Delivery, Inbound, Limits, Outgoing, QueueFull, Record, Session, Turn, Wire, accept,
-};
+use holdfast::session::{Delivery, Inbound, Limits, Outgoing, QueueFull, Record, Session, Turn, Wire, accept};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
@@ -48,12 +45,7 @@ struct World {
 
 impl World {
     fn turn(&mut self) -> (&mut Session, &mut Pipe, Turn<'_, &mut Vec<Record>>) {
-        let turn = Turn {
-            now: self.now,
-            limits: &self.limits,
-            metrics: &self.metrics,
-            journal: &mut self.records,
-        };
+        let turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.records };
         (&mut self.session, &mut self.pipe, turn)
     }
 
@@ -98,12 +90,8 @@ impl World {
             publisher: "p".into(),
         });
         let (session, pipe, mut turn) = self.turn();
-        let delivery = Delivery {
-            qos,
-            retain: false,
-            subscription_ids: &[1, 2][..usize::from(choice % 3).min(2)],
-            share: None,
-        };
+        let delivery =
+            Delivery { qos, retain: false, subscription_ids: &[1, 2][..usize::from(choice % 3).min(2)], share: None };
         let wire = session.connected().is_some().then_some(pipe);
         session.deliver(&mut turn, &Outgoing::from_message(&message), delivery, wire);
     }
@@ -116,11 +104,7 @@ impl World {
         }
         let served = match packet {
             Packet::Publish(publish) => session.publish(&mut turn, publish).map(|inbound| {
-                let reason = if let Inbound::Refused(reason) = inbound {
-                    reason
-                } else {
-                    ReasonCode::Success
-                };
+                let reason = if let Inbound::Refused(reason) = inbound { reason } else { ReasonCode::Success };
                 session.acknowledge(publish, reason, pipe.buffer());
             }),
             Packet::PubAck(ack) => session.puback(&mut turn, ack.packet_id),
@@ -140,16 +124,12 @@ impl World {
     fn check(&self) {
         let mut at = 0;
         while let Some(frame) = next_frame(&self.pipe.bytes[at..], u32::MAX).expect("a frame") {
-            decode(&frame, ProtocolVersion::V5, Peer::Server)
-                .expect("a packet that a client accepts");
+            decode(&frame, ProtocolVersion::V5, Peer::Server).expect("a packet that a client accepts");
             at += frame.total_len;
         }
         assert_eq!(at, self.pipe.bytes.len(), "half a packet");
         let mut restored = Session::new("c".into());
-        self.records
-            .iter()
-            .cloned()
-            .for_each(|record| restored.restore(record));
+        self.records.iter().cloned().for_each(|record| restored.restore(record));
         assert_eq!(restored.queue(), self.session.queue());
         assert_eq!(restored.inflight_count(), self.session.inflight_count());
     }
@@ -198,8 +178,8 @@ fuzz_target!(|data: &[u8]| {
             _ => match next_frame(rest, 4_096) {
                 Ok(Some(frame)) => {
                     rest = &rest[frame.total_len..];
-                    let keep = decode(&frame, ProtocolVersion::V5, Peer::Client)
-                        .is_ok_and(|packet| world.serve(&packet));
+                    let keep =
+                        decode(&frame, ProtocolVersion::V5, Peer::Client).is_ok_and(|packet| world.serve(&packet));
                     if !keep {
                         world.session.disconnect();
                     }

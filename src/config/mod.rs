@@ -5,7 +5,7 @@
 //!
 //! How a file becomes a [`Config`]:
 //! 1. `toml` parses the text, and goes on after a syntax error;
-//! 2. each section reads its keys through [`reading::Section`], which notes wrong values, unknown keys and where each key stands;
+//! 2. each section reads its keys through `reading::Section`, which notes wrong values, unknown keys and where each key stands;
 //! 3. `rules` compares keys with one another (open listeners, timers that contradict), but only keys that were read well, so that one
 //!    mistake is one error.
 //!

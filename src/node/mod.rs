@@ -6,7 +6,7 @@
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
 //! what was written to it, then the shards stop.
 //!
-//! The node owns what all shards share; each shard owns its sessions. Read [`control`] for how commands reach the control state.
+//! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod control;
 mod shards;

@@ -35,7 +35,7 @@ mod websocket;
 
 use std::time::Duration;
 
-use holdfast_cluster_tests::client::Client;
+use holdfast_cluster_tests::client::{Client, got_before_marker};
 use holdfast_cluster_tests::stage::Stage;
 use holdfast_cluster_tests::wire::{Message, Subscribe};
 
@@ -64,11 +64,4 @@ fn retained_by(on: &Stage, client: &mut Client, filter: &str, options: u8) -> Ve
     client.unsubscribe(&marker);
     client.publish_retained(&marker, "", 1);
     got
-}
-
-/// What `subscriber` got before `publisher`'s marker on this topic (which the subscriber must have subscribed to).
-#[track_caller]
-fn got_before_marker(publisher: &mut Client, subscriber: &mut Client, topic: &str) -> Vec<Message> {
-    publisher.publish(topic, "marker", 0);
-    subscriber.take_until("marker")
 }

@@ -18,20 +18,9 @@ over_tcp_and_websocket! {
     mqtt_4_8_2_6_a_refused_message_goes_to_no_other_member,
 }
 
-/// The server must refuse this filter: in the SUBACK, or by closing.
-fn refused_filter(on: &Stage, filter: &str) {
-    let mut client = on.v5("c");
-    client.send(&Subscribe::new(1).filter(filter, 0).bytes(Version::V5));
-    match client.recv() {
-        Packet::SubAck { codes, .. } => assert!(codes[0] >= 0x80, "{filter} was granted"),
-        Packet::Disconnect { reason: 0x81 | 0x82 | 0x8F, .. } => client.expect_close(),
-        other => panic!("{filter}: {other:?}"),
-    }
-}
-
 fn mqtt_4_8_2_1_a_shared_subscription_has_a_share_name(on: &Stage) {
     for filter in ["$share//t", "$share/", "$share//"] {
-        refused_filter(on, filter);
+        on.refused_filter(filter);
     }
     // Without the slash it is an ordinary filter, which happens to begin with a dollar.
     let mut client = on.v5("c");
@@ -43,7 +32,7 @@ fn mqtt_4_8_2_1_a_shared_subscription_has_a_share_name(on: &Stage) {
 
 fn mqtt_4_8_2_2_a_share_name_has_no_wildcard_and_a_filter_follows(on: &Stage) {
     for filter in ["$share/+/t", "$share/#/t", "$share/a+/t", "$share/a#/t", "$share/g", "$share/g/", "$share/g/a#"] {
-        refused_filter(on, filter);
+        on.refused_filter(filter);
     }
 }
 

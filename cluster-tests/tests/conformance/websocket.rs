@@ -2,22 +2,14 @@
 
 use std::time::Instant;
 
-use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::process::Broker;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::transport::{Link, PATIENCE, Transport, tcp};
+use holdfast_cluster_tests::transport::{PATIENCE, Transport, tcp};
 use holdfast_cluster_tests::websocket::{Frame, Upgrade, WebSocket, opcode, request};
 use holdfast_cluster_tests::wire::{PINGREQ, Packet, Publish, Subscribe, Version, Will};
 
 fn stage() -> Stage<'static> {
     Stage::shared(Transport::WebSocket)
-}
-
-fn frames(client: &mut Client) -> &mut WebSocket {
-    match client.link() {
-        Link::WebSocket(websocket) => websocket,
-        Link::Stream(_) => panic!("not a WebSocket"),
-    }
 }
 
 #[test]
@@ -27,7 +19,7 @@ fn mqtt_6_0_0_1_a_frame_that_is_not_binary_closes() {
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
     let (mut client, _) = on.connect(&on.hello(Version::V5, "c").will(Will::new(&will, "gone")));
-    frames(&mut client).send_frame(&Frame::new(opcode::TEXT, PINGREQ)).expect("the connection is open");
+    client.websocket().send_frame(&Frame::new(opcode::TEXT, PINGREQ)).expect("the connection is open");
     let packets = client.until_closed();
     assert!(!packets.contains(&Packet::PingResp), "{packets:?}");
     assert_eq!(watcher.take().text(), "gone");
@@ -57,7 +49,7 @@ fn mqtt_6_0_0_2_packets_are_not_aligned_with_frames() {
     for size in [1, 2, 7, all.len()] {
         let mut client = on.open(Version::V5);
         for part in all.chunks(size) {
-            frames(&mut client).send_binary(part).expect("the connection is open");
+            client.websocket().send_binary(part).expect("the connection is open");
         }
         assert!(matches!(client.recv(), Packet::ConnAck(ack) if ack.reason == 0));
         client.wait_for("SUBACK", |packet| matches!(packet, Packet::SubAck { .. }));
@@ -70,7 +62,7 @@ fn mqtt_6_0_0_2_packets_are_not_aligned_with_frames() {
 fn mqtt_6_0_0_2_a_message_may_be_fragmented() {
     let on = stage();
     let mut client = on.v5("c");
-    let websocket = frames(&mut client);
+    let websocket = client.websocket();
     for frame in [
         Frame::new(opcode::BINARY, &PINGREQ[..1]).unfinished(),
         Frame::new(opcode::CONTINUATION, &[][..]).unfinished(),
@@ -106,7 +98,7 @@ fn mqtt_6_0_0_4_the_subprotocol_chosen_is_mqtt() {
 fn mqtt_6_0_0_1_a_close_frame_is_answered() {
     let on = stage();
     let mut client = on.v5("c");
-    let websocket = frames(&mut client);
+    let websocket = client.websocket();
     websocket.send_frame(&Frame::new(opcode::CLOSE, 1000u16.to_be_bytes())).expect("the connection is open");
     let frame = websocket.read_frame(Instant::now() + PATIENCE).expect("an answer in time");
     assert!(matches!(frame, Some(Frame { opcode: opcode::CLOSE, .. })), "{frame:?}");

@@ -21,7 +21,7 @@ mod wills;
 
 use std::sync::OnceLock;
 
-use holdfast_cluster_tests::client::Client;
+use holdfast_cluster_tests::client::got_before_marker;
 use holdfast_cluster_tests::process::{Broker, Setup};
 use holdfast_cluster_tests::stage::Stage;
 use holdfast_cluster_tests::transport::Transport;
@@ -46,13 +46,6 @@ fn start(setup: Setup) -> Broker {
 
 /// 3.1.1 and 5.0.
 const BOTH_VERSIONS: [Version; 2] = [Version::V311, Version::V5];
-
-/// What `subscriber` got before `publisher`'s marker on this topic (which the subscriber must have subscribed to).
-#[track_caller]
-fn got_before_marker(publisher: &mut Client, subscriber: &mut Client, topic: &str) -> Vec<Message> {
-    publisher.publish(topic, "marker", 0);
-    subscriber.take_until("marker")
-}
 
 fn texts(messages: &[Message]) -> Vec<String> {
     messages.iter().map(Message::text).collect()

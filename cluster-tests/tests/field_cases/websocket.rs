@@ -12,13 +12,6 @@ use holdfast_cluster_tests::wire::{PINGREQ, Packet, Publish, Subscribe, Version,
 
 use crate::{got_before_marker, over, start};
 
-fn frames(client: &mut Client) -> &mut WebSocket {
-    match client.link() {
-        Link::WebSocket(websocket) => websocket,
-        Link::Stream(_) => panic!("not a WebSocket"),
-    }
-}
-
 /// CONNECT, SUBSCRIBE, PUBLISH and PINGREQ in one run of bytes.
 fn whole_session(on: &Stage) -> Vec<u8> {
     let topic = on.topic("t");
@@ -62,7 +55,7 @@ fn field_case_34_a_fragmented_message_with_a_ping_inside() {
         let on = over(Transport::WebSocket);
         let bytes = whole_session(&on);
         let mut client = on.open(Version::V5);
-        let websocket = frames(&mut client);
+        let websocket = client.websocket();
         let parts: Vec<_> = bytes.chunks(size).collect();
         for (number, part) in parts.iter().enumerate() {
             let kind = if number == 0 { opcode::BINARY } else { opcode::CONTINUATION };
@@ -86,7 +79,7 @@ fn field_case_34_a_large_publish_in_many_frames() {
         let payload: Vec<u8> = (0..100_000u32).map(|number| (number % 251) as u8).collect();
         let bytes = Publish::new(on.topic("t"), &payload).qos(1, 9).bytes(Version::V5);
         for part in bytes.chunks(3_000) {
-            frames(&mut client).send_binary(part).expect("the connection is open");
+            client.websocket().send_binary(part).expect("the connection is open");
         }
         assert_eq!(client.wait_puback(9), 0);
         assert!(client.take().payload == payload);
@@ -124,7 +117,7 @@ fn with_will(on: &Stage) -> (Client, Client) {
 fn field_case_36_a_text_frame_closes_with_1003() {
     let on = over(Transport::WebSocket);
     let (mut client, mut watcher) = with_will(&on);
-    frames(&mut client).send_frame(&Frame::new(opcode::TEXT, PINGREQ)).expect("the connection is open");
+    client.websocket().send_frame(&Frame::new(opcode::TEXT, PINGREQ)).expect("the connection is open");
     let packets = client.until_closed();
     assert!(!packets.contains(&Packet::PingResp));
     assert_eq!(client.close_code(), Some(1003));
@@ -135,7 +128,7 @@ fn field_case_36_a_text_frame_closes_with_1003() {
 fn field_case_36_an_unmasked_frame_closes() {
     let on = over(Transport::WebSocket);
     let (mut client, mut watcher) = with_will(&on);
-    frames(&mut client).send_raw(&Frame::new(opcode::BINARY, PINGREQ).bytes(false)).expect("the connection is open");
+    client.websocket().send_raw(&Frame::new(opcode::BINARY, PINGREQ).bytes(false)).expect("the connection is open");
     let packets = client.until_closed();
     assert!(!packets.contains(&Packet::PingResp));
     assert_eq!(watcher.take().text(), "gone");
@@ -160,7 +153,7 @@ fn field_case_36_other_breaches_of_the_frame_rules_close() {
     ] {
         let on = over(Transport::WebSocket);
         let (mut client, mut watcher) = with_will(&on);
-        frames(&mut client).send_raw(&bytes).expect("the connection is open");
+        client.websocket().send_raw(&bytes).expect("the connection is open");
         client.until_closed();
         assert_eq!(watcher.take().text(), "gone", "{bytes:02X?}");
     }
@@ -171,7 +164,7 @@ fn field_case_36_a_close_frame_is_answered_and_publishes_the_will() {
     let on = over(Transport::WebSocket);
     for code in [Some(1000u16), Some(1001), None] {
         let (mut client, mut watcher) = with_will(&on);
-        let websocket = frames(&mut client);
+        let websocket = client.websocket();
         let payload = code.map(|code| code.to_be_bytes().to_vec()).unwrap_or_default();
         websocket.send_frame(&Frame::new(opcode::CLOSE, payload)).expect("the connection is open");
         let answer = websocket.read_frame(Instant::now() + PATIENCE).expect("an answer in time");
@@ -188,7 +181,7 @@ fn field_case_36_a_disconnect_before_the_close_publishes_no_will() {
         Frame::new(opcode::BINARY, disconnect()).bytes(true),
         Frame::new(opcode::CLOSE, 1000u16.to_be_bytes()).bytes(true),
     ];
-    frames(&mut client).send_raw(&both.concat()).expect("the connection is open");
+    client.websocket().send_raw(&both.concat()).expect("the connection is open");
     client.until_closed();
     let mut publisher = on.v5("p");
     assert!(got_before_marker(&mut publisher, &mut watcher, &on.topic("will")).is_empty());
@@ -198,7 +191,7 @@ fn field_case_36_a_disconnect_before_the_close_publishes_no_will() {
 fn field_case_36_a_ping_is_answered_with_its_bytes() {
     let on = over(Transport::WebSocket);
     let mut client = on.v5("c");
-    let websocket = frames(&mut client);
+    let websocket = client.websocket();
     for length in [0, 1, 125] {
         let payload: Vec<u8> = (0..length).collect();
         websocket.send_frame(&Frame::new(opcode::PING, payload.clone())).expect("the connection is open");
@@ -217,7 +210,7 @@ fn field_case_36_a_websocket_ping_is_no_mqtt_packet() {
     let start = Instant::now();
     let mut answered = 0;
     loop {
-        let websocket = frames(&mut client);
+        let websocket = client.websocket();
         // The server may close at any moment now.
         let _ = websocket.send_frame(&Frame::new(opcode::PING, "alive"));
         let next = Instant::now() + Duration::from_millis(500);
@@ -240,7 +233,7 @@ fn field_case_36_server_pings_keep_a_quiet_path_open() {
     let broker = start(Setup::empty().listener("tcp", "mqtt", "").listener("ws", "ws", "ping_interval = \"1s\""));
     let on = Stage::new(&broker, Transport::WebSocket);
     let mut client = on.v5("c");
-    let websocket = frames(&mut client);
+    let websocket = client.websocket();
     for _ in 0..3 {
         let frame = websocket.read_frame(Instant::now() + Duration::from_secs(2)).expect("no two quiet seconds");
         let Some(Frame { opcode: opcode::PING, payload, .. }) = frame else { panic!("{frame:?}") };

@@ -22,7 +22,8 @@ pub struct ConnectionArgs {
     /// Its port; 8883 with TLS, else 1883
     #[arg(short, long)]
     pub port: Option<u16>,
-    /// All in one: mqtt://, mqtts://, with [user[:password]@]host[:port]/topic, or ws://, wss:// with the path of the WebSocket
+    /// All in one: mqtt:// or mqtts:// with USER:PASSWORD@HOST:PORT/TOPIC, or ws:// or wss:// with the path of the WebSocket; all but
+    /// the host may be left out
     #[arg(short = 'L', long, conflicts_with_all = ["host", "port"])]
     pub url: Option<String>,
     #[arg(short, long)]
