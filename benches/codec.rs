@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use holdfast::mqtt::{
-    Ack, AckKind, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion,
-    Publish, PublishHead, QoS, ReasonCode, decode, next_frame,
+    Ack, AckKind, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion, Publish, PublishHead,
+    QoS, ReasonCode, decode, next_frame,
 };
 
 const TOPIC: &str = "fleet/0042/sensor/000/tmp";
@@ -17,11 +17,7 @@ const PACKETS: usize = 64;
 const CASES: [(&str, ProtocolVersion, bool); 3] = [
     ("v3.1.1", ProtocolVersion::V3_1_1, false),
     ("v5", ProtocolVersion::V5, false),
-    (
-        "v5 with expiry and a user property",
-        ProtocolVersion::V5,
-        true,
-    ),
+    ("v5 with expiry and a user property", ProtocolVersion::V5, true),
 ];
 
 fn properties(with: bool) -> PropertiesBuf {
@@ -104,11 +100,7 @@ fn encode_publish(criterion: &mut Criterion) {
 
 fn acks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("PUBACK");
-    let ack = Ack {
-        packet_id: PacketId::MIN,
-        reason: ReasonCode::Success,
-        properties: Properties::EMPTY,
-    };
+    let ack = Ack { packet_id: PacketId::MIN, reason: ReasonCode::Success, properties: Properties::EMPTY };
     let mut out = Vec::with_capacity(64);
     group.bench_function("encode", |bencher| {
         bencher.iter(|| {

@@ -44,12 +44,6 @@ pub const TIMER_TICK_MS: u64 = 100;
 /// How long a connection that is being closed may take to read its last packet.
 pub const CLOSE_LINGER_MS: u64 = 2_000;
 
-/// Lines of the same cause in the log within one second.
-pub const LOG_LINES_PER_CAUSE_AND_SECOND: u32 = 1;
-
-/// Causes the log remembers for that.
-pub const LOG_CAUSES: usize = 4_096;
-
 /// Times a shared message is offered to another member before it is dropped, so that members that leave all
 /// at once cannot make it go round for ever.
 pub const SHARE_ATTEMPTS_MAX: u8 = 8;

@@ -2,11 +2,11 @@
 //! summed when somebody asks.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use parking_lot::Mutex;
-
-use crate::limits;
 
 /// A number with one writer. Readers on other threads see it soon.
 #[derive(Debug, Default)]
@@ -115,16 +115,11 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(shards: usize) -> Metrics {
-        Metrics {
-            shards: (0..shards).map(|_| ShardMetrics::default()).collect(),
-        }
+        Metrics { shards: (0..shards).map(|_| ShardMetrics::default()).collect() }
     }
 
     pub fn sum(&self, pick: impl Fn(&ShardMetrics) -> &Counter) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| pick(shard).get())
-            .fold(0, u64::wrapping_add)
+        self.shards.iter().map(|shard| pick(shard).get()).fold(0, u64::wrapping_add)
     }
 
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -132,46 +127,48 @@ impl Metrics {
     }
 }
 
-/// Lets one log line through for each cause and second, and tells how many it held back.
+/// Whether the log may have one more line about `cause` now: one for each cause and second. The number is that of the lines left out since
+/// the last one. Whoever can open a socket can make the broker log; without a limit a hostile client fills the disk.
+pub fn admit_line(cause: &str) -> Option<u64> {
+    static LINES: LazyLock<(Instant, LogThrottle)> = LazyLock::new(|| (Instant::now(), LogThrottle::default()));
+    let (zero, throttle) = &*LINES;
+    throttle.admit(cause, zero.elapsed().as_secs())
+}
+
+/// Causes of which the log remembers that they had their line in this second.
+const LOG_CAUSES: usize = 4_096;
+
+/// The causes of the last second, bounded: with more of them than [`LOG_CAUSES`], those that are new wait for the next one.
 #[derive(Debug, Default)]
-pub struct LogThrottle {
+struct LogThrottle {
     seen: Mutex<HashMap<String, Seen>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     second: u64,
-    lines: u32,
-    held_back: u64,
+    left_out: u64,
 }
 
 impl LogThrottle {
-    /// Whether a line for `cause` may be written at `now` (milliseconds); the number is that of the lines held back
-    /// since the last one.
-    pub fn admit(&self, cause: &str, now: u64) -> Option<u64> {
-        let second = now / 1000;
+    fn admit(&self, cause: &str, second: u64) -> Option<u64> {
         let mut seen = self.seen.lock();
-        if seen.len() >= limits::LOG_CAUSES && !seen.contains_key(cause) {
+        if let Some(entry) = seen.get_mut(cause) {
+            if entry.second == second {
+                entry.left_out += 1;
+                return None;
+            }
+            entry.second = second;
+            return Some(std::mem::take(&mut entry.left_out));
+        }
+        if seen.len() >= LOG_CAUSES {
             seen.retain(|_, entry| entry.second == second);
-            if seen.len() >= limits::LOG_CAUSES {
+            if seen.len() >= LOG_CAUSES {
                 return None;
             }
         }
-        let entry = seen.entry(cause.to_owned()).or_insert(Seen {
-            second,
-            lines: 0,
-            held_back: 0,
-        });
-        if entry.second != second {
-            entry.second = second;
-            entry.lines = 0;
-        }
-        if entry.lines >= limits::LOG_LINES_PER_CAUSE_AND_SECOND {
-            entry.held_back += 1;
-            return None;
-        }
-        entry.lines += 1;
-        Some(std::mem::take(&mut entry.held_back))
+        seen.insert(cause.to_owned(), Seen { second, left_out: 0 });
+        Some(0)
     }
 }
 
@@ -182,20 +179,21 @@ mod tests {
     #[test]
     fn one_line_for_each_cause_and_second_and_the_rest_are_counted() {
         let throttle = LogThrottle::default();
-        assert_eq!(throttle.admit("a", 1_000), Some(0));
-        assert_eq!(throttle.admit("a", 1_500), None);
-        assert_eq!(throttle.admit("a", 1_999), None);
-        assert_eq!(throttle.admit("b", 1_500), Some(0));
-        assert_eq!(throttle.admit("a", 2_000), Some(2));
+        assert_eq!(throttle.admit("a", 1), Some(0));
+        assert_eq!(throttle.admit("a", 1), None);
+        assert_eq!(throttle.admit("a", 1), None);
+        assert_eq!(throttle.admit("b", 1), Some(0));
+        assert_eq!(throttle.admit("a", 2), Some(2));
+        assert_eq!(throttle.admit("a", 3), Some(0));
     }
 
     #[test]
     fn causes_that_an_attacker_invents_do_not_grow_without_bound() {
         let throttle = LogThrottle::default();
-        for n in 0..2 * limits::LOG_CAUSES {
-            throttle.admit(&n.to_string(), 5_000);
+        for n in 0..2 * LOG_CAUSES {
+            throttle.admit(&n.to_string(), 5);
         }
-        assert!(throttle.seen.lock().len() <= limits::LOG_CAUSES);
-        assert_eq!(throttle.admit("new", 6_000), Some(0));
+        assert!(throttle.seen.lock().len() <= LOG_CAUSES);
+        assert_eq!(throttle.admit("new", 6), Some(0));
     }
 }

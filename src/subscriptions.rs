@@ -48,10 +48,7 @@ impl Subscribers {
 
     fn place(&self, session: SessionKey) -> Option<usize> {
         if self.places.is_empty() {
-            return self
-                .list
-                .iter()
-                .position(|subscriber| subscriber.session == session);
+            return self.list.iter().position(|subscriber| subscriber.session == session);
         }
         self.places.get(&session).map(|place| *place as usize)
     }
@@ -63,15 +60,10 @@ impl Subscribers {
         }
         self.list.push(subscriber);
         if !self.places.is_empty() {
-            self.places
-                .insert(subscriber.session, self.list.len() as u32 - 1);
+            self.places.insert(subscriber.session, self.list.len() as u32 - 1);
         } else if self.list.len() > SEARCHED_MAX {
-            self.places = self
-                .list
-                .iter()
-                .enumerate()
-                .map(|(place, subscriber)| (subscriber.session, place as u32))
-                .collect();
+            self.places =
+                self.list.iter().enumerate().map(|(place, subscriber)| (subscriber.session, place as u32)).collect();
         }
     }
 
@@ -99,9 +91,7 @@ pub struct ShardIndex {
 impl ShardIndex {
     /// Enters or replaces a subscription. Returns whether it is the first with this filter on the shard.
     pub fn insert(&mut self, filter: &str, subscriber: Subscriber) -> bool {
-        let subscribers = self
-            .filters
-            .get_or_insert_with(filter, Subscribers::default);
+        let subscribers = self.filters.get_or_insert_with(filter, Subscribers::default);
         let first = subscribers.list.is_empty();
         subscribers.insert(subscriber);
         first
@@ -168,9 +158,7 @@ impl ShareGroup {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.members.len();
         let in_turn = || (0..count).map(|step| &self.members[(start.wrapping_add(step)) % count]);
-        in_turn()
-            .find(|member| member.connected)
-            .or_else(|| in_turn().next())
+        in_turn().find(|member| member.connected).or_else(|| in_turn().next())
     }
 }
 
@@ -224,9 +212,7 @@ impl NodeIndex {
     /// The shards that have a subscriber of `topic`, one bit each.
     pub fn shards(&self, topic: &str) -> u64 {
         let mut shards = 0;
-        self.filters
-            .read()
-            .for_each_match(topic, |set| shards |= set);
+        self.filters.read().for_each_match(topic, |set| shards |= set);
         shards
     }
 
@@ -235,19 +221,11 @@ impl NodeIndex {
         let mut shares = self.shares.write();
         let groups = shares.groups.get_or_insert_with(filter, Vec::new);
         let Some(group) = groups.iter_mut().find(|group| group.share == *share) else {
-            groups.push(ShareGroup {
-                share: share.clone(),
-                members: vec![member],
-                turn: AtomicUsize::new(0),
-            });
+            groups.push(ShareGroup { share: share.clone(), members: vec![member], turn: AtomicUsize::new(0) });
             self.share_groups.fetch_add(1, Ordering::Release);
             return true;
         };
-        match group
-            .members
-            .iter_mut()
-            .find(|other| other.client_id == member.client_id)
-        {
+        match group.members.iter_mut().find(|other| other.client_id == member.client_id) {
             Some(other) => *other = member,
             None => group.members.push(member),
         }
@@ -263,9 +241,7 @@ impl NodeIndex {
         let Some(at) = groups.iter().position(|group| &*group.share == share) else {
             return false;
         };
-        groups[at]
-            .members
-            .retain(|member| &*member.client_id != client_id);
+        groups[at].members.retain(|member| &*member.client_id != client_id);
         if !groups[at].members.is_empty() {
             return false;
         }
@@ -298,10 +274,7 @@ impl NodeIndex {
         self.shares.read().groups.for_each_match(topic, |groups| {
             for group in groups {
                 if let Some(member) = group.pick() {
-                    each(Picked {
-                        member: member.clone(),
-                        share: group.share.clone(),
-                    });
+                    each(Picked { member: member.clone(), share: group.share.clone() });
                 }
             }
         });
@@ -310,15 +283,8 @@ impl NodeIndex {
     /// Picks a member of one group anew, for a message that was given back. None without members.
     pub fn pick_again(&self, share: &str, filter: &str) -> Option<Picked> {
         let shares = self.shares.read();
-        let group = shares
-            .groups
-            .get(filter)?
-            .iter()
-            .find(|group| &*group.share == share)?;
-        group.pick().map(|member| Picked {
-            member: member.clone(),
-            share: group.share.clone(),
-        })
+        let group = shares.groups.get(filter)?.iter().find(|group| &*group.share == share)?;
+        group.pick().map(|member| Picked { member: member.clone(), share: group.share.clone() })
     }
 
     /// Filters with a subscriber on this node, shared ones left out.
@@ -344,33 +310,17 @@ mod tests {
     };
 
     fn subscriber(session: SessionKey) -> Subscriber {
-        Subscriber {
-            session,
-            options: OPTIONS,
-            subscription_id: 0,
-        }
+        Subscriber { session, options: OPTIONS, subscription_id: 0 }
     }
 
     fn member(client_id: &str, connected: bool) -> Member {
-        Member {
-            shard: 0,
-            session: 0,
-            client_id: client_id.into(),
-            connected,
-            options: OPTIONS,
-            subscription_id: 0,
-        }
+        Member { shard: 0, session: 0, client_id: client_id.into(), connected, options: OPTIONS, subscription_id: 0 }
     }
 
     fn sessions(index: &ShardIndex, topic: &str) -> Vec<SessionKey> {
         let mut found = Vec::new();
         index.for_each_match(topic, |subscribers| {
-            found.extend(
-                subscribers
-                    .as_slice()
-                    .iter()
-                    .map(|subscriber| subscriber.session),
-            )
+            found.extend(subscribers.as_slice().iter().map(|subscriber| subscriber.session))
         });
         found.sort_unstable();
         found
@@ -393,16 +343,12 @@ mod tests {
     fn a_long_list_keeps_every_place_right_while_sessions_come_and_go() {
         let mut index = ShardIndex::default();
         let mut expected: Vec<SessionKey> = (0..1_000).collect();
-        expected
-            .iter()
-            .for_each(|session| _ = index.insert("t", subscriber(*session)));
+        expected.iter().for_each(|session| _ = index.insert("t", subscriber(*session)));
         for session in (0..1_000).step_by(3) {
             index.remove("t", session);
             expected.retain(|other| *other != session);
         }
-        (0..1_000)
-            .step_by(6)
-            .for_each(|session| _ = index.insert("t", subscriber(session)));
+        (0..1_000).step_by(6).for_each(|session| _ = index.insert("t", subscriber(session)));
         expected.extend((0..1_000).step_by(6));
         expected.sort_unstable();
         assert_eq!(sessions(&index, "t"), expected);
@@ -436,10 +382,7 @@ mod tests {
         assert!(picked.contains(&"a".to_owned()) && picked.contains(&"c".to_owned()));
         index.leave_share(&share, "t", "a");
         index.leave_share(&share, "t", "c");
-        assert_eq!(
-            &*index.pick_again(&share, "t").unwrap().member.client_id,
-            "b"
-        );
+        assert_eq!(&*index.pick_again(&share, "t").unwrap().member.client_id, "b");
         assert!(index.leave_share(&share, "t", "b"));
         index.pick_members("t", |_| panic!("the group is gone"));
     }

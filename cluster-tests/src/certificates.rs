@@ -25,16 +25,12 @@ impl Authority {
     /// # Panics
     /// When the machine cannot make keys.
     pub fn new(name: &str) -> Self {
-        let mut params =
-            CertificateParams::new(Vec::<String>::new()).expect("no names, no bad names");
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names, no bad names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key pair");
         let pem = params.self_signed(&key).expect("a certificate").pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            pem,
-        }
+        Self { issuer: Issuer::new(params, key), pem }
     }
 
     /// A certificate for `localhost` and 127.0.0.1 with this serial number.
@@ -58,14 +54,8 @@ impl Authority {
         let mut params = CertificateParams::new(names).expect("legal names");
         params.serial_number = Some(SerialNumber::from(serial));
         let key = KeyPair::generate().expect("a key pair");
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .expect("a signed certificate")
-            .pem();
-        Leaf {
-            certificate,
-            key: key.serialize_pem(),
-        }
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signed certificate").pem();
+        Leaf { certificate, key: key.serialize_pem() }
     }
 
     /// A client's configuration that trusts this authority, with or without a certificate of the client's own.
@@ -74,11 +64,8 @@ impl Authority {
     /// When the leaf's key and certificate do not fit.
     pub fn client_config(&self, leaf: Option<&Leaf>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        let authority =
-            CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM of our own making");
-        roots
-            .add(authority)
-            .expect("a certificate of our own making");
+        let authority = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM of our own making");
+        roots.add(authority).expect("a certificate of our own making");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -87,12 +74,9 @@ impl Authority {
         Arc::new(match leaf {
             None => builder.with_no_client_auth(),
             Some(leaf) => {
-                let chain =
-                    vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).expect("PEM")];
+                let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).expect("PEM")];
                 let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).expect("PEM");
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .expect("a key that fits its certificate")
+                builder.with_client_auth_cert(chain, key).expect("a key that fits its certificate")
             }
         })
     }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use crate::transport::{Link, PATIENCE};
 use crate::wire::{
-    Ack, ConnAck, Connect, Message, PINGREQ, Packet, Publish, Subscribe, Unsubscribe, Version,
-    disconnect, disconnect_with, first, parse,
+    Ack, ConnAck, Connect, Message, PINGREQ, Packet, Publish, Subscribe, Unsubscribe, Version, disconnect,
+    disconnect_with, first, parse,
 };
 
 /// What comes out of a connection.
@@ -124,24 +124,17 @@ impl Client {
     #[track_caller]
     pub fn wait_for(&mut self, what: &str, wanted: impl Fn(&Packet) -> bool) -> Packet {
         if let Some(position) = self.inbox.iter().position(&wanted) {
-            return self
-                .inbox
-                .remove(position)
-                .expect("the position was just found");
+            return self.inbox.remove(position).expect("the position was just found");
         }
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.event_from_link(deadline) {
                 Some(Event::Packet(packet)) if wanted(&packet) => return packet,
                 Some(Event::Packet(packet)) => self.inbox.push_back(packet),
-                Some(Event::Closed) => panic!(
-                    "{}: closed instead of {what}; before that {:?}",
-                    self.client_id, self.inbox
-                ),
-                None => panic!(
-                    "{}: {what} did not come, but {:?}",
-                    self.client_id, self.inbox
-                ),
+                Some(Event::Closed) => {
+                    panic!("{}: closed instead of {what}; before that {:?}", self.client_id, self.inbox)
+                }
+                None => panic!("{}: {what} did not come, but {:?}", self.client_id, self.inbox),
             }
         }
     }
@@ -177,10 +170,7 @@ impl Client {
         while !self.closed {
             match self.link.read(&mut self.buffer, deadline) {
                 Ok(count) => self.closed = count == 0,
-                Err(error) => panic!(
-                    "{}: not closed ({error}); came {:02X?}",
-                    self.client_id, self.buffer
-                ),
+                Err(error) => panic!("{}: not closed ({error}); came {:02X?}", self.client_id, self.buffer),
             }
         }
         std::mem::take(&mut self.buffer)
@@ -194,10 +184,9 @@ impl Client {
         if self.version == Version::V5 {
             match packets.pop() {
                 Some(Packet::Disconnect { reason, .. }) if reasons.contains(&reason) => {}
-                other => panic!(
-                    "{}: closed after {other:02X?}, not a DISCONNECT with one of {reasons:02X?}",
-                    self.client_id
-                ),
+                other => {
+                    panic!("{}: closed after {other:02X?}, not a DISCONNECT with one of {reasons:02X?}", self.client_id)
+                }
             }
         }
         packets
@@ -207,11 +196,7 @@ impl Client {
     #[track_caller]
     pub fn expect_close(&mut self) {
         let packets = self.until_closed();
-        assert!(
-            packets.is_empty(),
-            "{}: {packets:?} before the close",
-            self.client_id
-        );
+        assert!(packets.is_empty(), "{}: {packets:?} before the close", self.client_id);
     }
 
     /// Sends a CONNECT and returns the CONNACK, which must be the first packet [MQTT-3.2.0-1].
@@ -254,10 +239,9 @@ impl Client {
     pub fn send_subscribe(&mut self, subscribe: &Subscribe) -> Vec<u8> {
         self.send(&subscribe.bytes(self.version));
         let wanted = subscribe.packet_id;
-        match self.wait_for(
-            "SUBACK",
-            |packet| matches!(packet, Packet::SubAck { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("SUBACK", |packet| matches!(packet, Packet::SubAck { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::SubAck { codes, .. } => codes,
             other => unreachable!("waited for SUBACK, not {other:?}"),
         }
@@ -268,10 +252,9 @@ impl Client {
     pub fn unsubscribe(&mut self, filter: impl AsRef<[u8]>) -> Vec<u8> {
         let wanted = self.packet_id();
         self.send(&Unsubscribe::new(wanted).filter(filter).bytes(self.version));
-        match self.wait_for(
-            "UNSUBACK",
-            |packet| matches!(packet, Packet::UnsubAck { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("UNSUBACK", |packet| matches!(packet, Packet::UnsubAck { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::UnsubAck { codes, .. } => codes,
             other => unreachable!("waited for UNSUBACK, not {other:?}"),
         }
@@ -286,12 +269,7 @@ impl Client {
 
     /// Like [`publish`](Self::publish), with RETAIN.
     #[track_caller]
-    pub fn publish_retained(
-        &mut self,
-        topic: impl AsRef<[u8]>,
-        payload: impl AsRef<[u8]>,
-        qos: u8,
-    ) -> u8 {
+    pub fn publish_retained(&mut self, topic: impl AsRef<[u8]>, payload: impl AsRef<[u8]>, qos: u8) -> u8 {
         let packet_id = self.packet_id();
         self.deliver(&Publish::new(topic, payload).qos(qos, packet_id).retained())
     }
@@ -322,10 +300,9 @@ impl Client {
     /// Waits for the PUBACK of a packet identifier; its reason code.
     #[track_caller]
     pub fn wait_puback(&mut self, wanted: u16) -> u8 {
-        match self.wait_for(
-            "PUBACK",
-            |packet| matches!(packet, Packet::PubAck { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("PUBACK", |packet| matches!(packet, Packet::PubAck { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::PubAck { reason, .. } => reason,
             other => unreachable!("waited for PUBACK, not {other:?}"),
         }
@@ -333,10 +310,9 @@ impl Client {
 
     #[track_caller]
     pub fn wait_pubrec(&mut self, wanted: u16) -> u8 {
-        match self.wait_for(
-            "PUBREC",
-            |packet| matches!(packet, Packet::PubRec { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("PUBREC", |packet| matches!(packet, Packet::PubRec { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::PubRec { reason, .. } => reason,
             other => unreachable!("waited for PUBREC, not {other:?}"),
         }
@@ -344,10 +320,9 @@ impl Client {
 
     #[track_caller]
     pub fn wait_pubrel(&mut self, wanted: u16) -> u8 {
-        match self.wait_for(
-            "PUBREL",
-            |packet| matches!(packet, Packet::PubRel { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("PUBREL", |packet| matches!(packet, Packet::PubRel { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::PubRel { reason, .. } => reason,
             other => unreachable!("waited for PUBREL, not {other:?}"),
         }
@@ -355,10 +330,9 @@ impl Client {
 
     #[track_caller]
     pub fn wait_pubcomp(&mut self, wanted: u16) -> u8 {
-        match self.wait_for(
-            "PUBCOMP",
-            |packet| matches!(packet, Packet::PubComp { packet_id, .. } if *packet_id == wanted),
-        ) {
+        match self
+            .wait_for("PUBCOMP", |packet| matches!(packet, Packet::PubComp { packet_id, .. } if *packet_id == wanted))
+        {
             Packet::PubComp { reason, .. } => reason,
             other => unreachable!("waited for PUBCOMP, not {other:?}"),
         }

@@ -29,11 +29,7 @@ impl<'b> Stage<'b> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         // Letters and digits only, and short, so that client ids are those that every server must take [MQTT-3.1.3-5].
-        Self {
-            broker,
-            transport,
-            prefix: format!("t{:x}x{count}", broker.salt()),
-        }
+        Self { broker, transport, prefix: format!("t{:x}x{count}", broker.salt()) }
     }
 
     pub fn broker(&self) -> &'b Broker {
@@ -58,11 +54,7 @@ impl<'b> Stage<'b> {
     /// A connection on which no MQTT has been spoken yet.
     #[track_caller]
     pub fn open(&self, version: Version) -> Client {
-        match Link::open(
-            self.transport,
-            self.broker.address(self.transport),
-            self.broker.client_config(),
-        ) {
+        match Link::open(self.transport, self.broker.address(self.transport), self.broker.client_config()) {
             Ok(link) => Client::new(link, version),
             Err(error) => panic!("cannot connect over {:?}: {error}", self.transport),
         }

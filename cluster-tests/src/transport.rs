@@ -68,10 +68,7 @@ pub fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
 ///
 /// # Errors
 /// Those of the connection and of the handshake.
-pub fn tls(
-    address: SocketAddr,
-    config: Arc<ClientConfig>,
-) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+pub fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let mut stream = tcp(address)?;
     let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -92,23 +89,15 @@ impl Link {
     ///
     /// # Errors
     /// Those of the connection and of the handshakes.
-    pub fn open(
-        transport: Transport,
-        address: SocketAddr,
-        config: Option<Arc<ClientConfig>>,
-    ) -> io::Result<Self> {
+    pub fn open(transport: Transport, address: SocketAddr, config: Option<Arc<ClientConfig>>) -> io::Result<Self> {
         let socket: Box<dyn Socket> = if transport.is_tls() {
-            let config =
-                config.ok_or_else(|| io::Error::other("TLS without a client configuration"))?;
+            let config = config.ok_or_else(|| io::Error::other("TLS without a client configuration"))?;
             Box::new(tls(address, config)?)
         } else {
             Box::new(tcp(address)?)
         };
         if transport.is_websocket() {
-            return Ok(Self::WebSocket(WebSocket::open(
-                socket,
-                &Upgrade::new("/mqtt").protocol("mqtt"),
-            )?));
+            return Ok(Self::WebSocket(WebSocket::open(socket, &Upgrade::new("/mqtt").protocol("mqtt"))?));
         }
         Ok(Self::Stream(socket))
     }
@@ -156,11 +145,7 @@ impl Link {
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] at the deadline; others as they are.
-pub fn read_some(
-    socket: &mut dyn Socket,
-    into: &mut Vec<u8>,
-    deadline: Instant,
-) -> io::Result<usize> {
+pub fn read_some(socket: &mut dyn Socket, into: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
     let mut chunk = [0; 16 * 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -174,12 +159,10 @@ pub fn read_some(
                 return Ok(count);
             }
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock
-                | io::ErrorKind::TimedOut
-                | io::ErrorKind::Interrupted => {}
-                io::ErrorKind::ConnectionReset
-                | io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::BrokenPipe => return Ok(0),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
+                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+                    return Ok(0);
+                }
                 _ => return Err(error),
             },
         }

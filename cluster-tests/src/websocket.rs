@@ -40,10 +40,7 @@ impl Upgrade {
         ];
         Self {
             path: path.to_owned(),
-            headers: headers
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
+            headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         }
     }
 
@@ -55,8 +52,7 @@ impl Upgrade {
     }
 
     pub fn without(mut self, name: &str) -> Self {
-        self.headers
-            .retain(|(there, _)| !there.eq_ignore_ascii_case(name));
+        self.headers.retain(|(there, _)| !there.eq_ignore_ascii_case(name));
         self
     }
 
@@ -86,10 +82,7 @@ pub struct Response {
 impl Response {
     /// A header's value by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(there, _)| there.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(there, _)| there.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 }
 
@@ -116,22 +109,13 @@ fn read_response(socket: &mut dyn Socket) -> io::Result<Response> {
     };
     let head = String::from_utf8_lossy(&input[..end]).into_owned();
     let mut lines = head.split("\r\n");
-    let status = lines
-        .next()
-        .and_then(|line| line.strip_prefix("HTTP/1.1 "))
-        .and_then(|rest| rest.get(..3));
-    let status = status
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| io::Error::other(head.clone()))?;
+    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).and_then(|rest| rest.get(..3));
+    let status = status.and_then(|digits| digits.parse().ok()).ok_or_else(|| io::Error::other(head.clone()))?;
     let headers = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
         .collect();
-    Ok(Response {
-        status,
-        headers,
-        rest: input[end + 4..].to_vec(),
-    })
+    Ok(Response { status, headers, rest: input[end + 4..].to_vec() })
 }
 
 /// One frame.
@@ -145,11 +129,7 @@ pub struct Frame {
 impl Frame {
     /// A final frame.
     pub fn new(opcode: u8, payload: impl Into<Vec<u8>>) -> Self {
-        Self {
-            fin: true,
-            opcode,
-            payload: payload.into(),
-        }
+        Self { fin: true, opcode, payload: payload.into() }
     }
 
     /// The same with FIN 0: the first or a middle part of a fragmented message.
@@ -177,12 +157,7 @@ impl Frame {
             // A fixed mask: nothing but the server's unmasking depends on it.
             let mask = [0x37, 0xFA, 0x21, 0x3D];
             out.extend(mask);
-            out.extend(
-                self.payload
-                    .iter()
-                    .enumerate()
-                    .map(|(position, byte)| byte ^ mask[position % 4]),
-            );
+            out.extend(self.payload.iter().enumerate().map(|(position, byte)| byte ^ mask[position % 4]));
         } else {
             out.extend_from_slice(&self.payload);
         }
@@ -220,24 +195,11 @@ impl WebSocket {
     pub fn accept_answer(mut socket: Box<dyn Socket>) -> io::Result<Self> {
         let mut response = read_response(socket.as_mut())?;
         if response.status != 101 {
-            return Err(io::Error::other(format!(
-                "status {} instead of 101",
-                response.status
-            )));
+            return Err(io::Error::other(format!("status {} instead of 101", response.status)));
         }
-        assert_eq!(
-            response.header("Sec-WebSocket-Accept"),
-            Some(ACCEPT),
-            "RFC 6455 section 4.2.2"
-        );
+        assert_eq!(response.header("Sec-WebSocket-Accept"), Some(ACCEPT), "RFC 6455 section 4.2.2");
         let input = std::mem::take(&mut response.rest);
-        Ok(Self {
-            socket,
-            input,
-            response,
-            close_code: None,
-            pings: 0,
-        })
+        Ok(Self { socket, input, response, close_code: None, pings: 0 })
     }
 
     pub fn tcp(&self) -> &TcpStream {
@@ -301,10 +263,7 @@ impl WebSocket {
                 }
                 opcode::PONG => {}
                 opcode::CLOSE => {
-                    let code = frame
-                        .payload
-                        .first_chunk()
-                        .map_or(1005, |code| u16::from_be_bytes(*code));
+                    let code = frame.payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
                     self.close_code = Some(code);
                     let _ = self.send_frame(&Frame::new(opcode::CLOSE, frame.payload));
                 }
@@ -326,36 +285,16 @@ impl WebSocket {
 fn parse_frame(input: &[u8]) -> Option<(Frame, usize)> {
     let (&first, &second) = (input.first()?, input.get(1)?);
     assert_eq!(first & 0x70, 0, "reserved bits in a frame from the server");
-    assert_eq!(
-        second & 0x80,
-        0,
-        "a server must not mask (RFC 6455 section 5.1)"
-    );
+    assert_eq!(second & 0x80, 0, "a server must not mask (RFC 6455 section 5.1)");
     let opcode = first & 0x0F;
     if opcode >= 8 {
-        assert!(
-            first & 0x80 != 0 && second <= 125,
-            "a fragmented or long control frame (RFC 6455 section 5.5)"
-        );
+        assert!(first & 0x80 != 0 && second <= 125, "a fragmented or long control frame (RFC 6455 section 5.5)");
     }
     let (length, head) = match second {
-        126 => (
-            usize::from(u16::from_be_bytes(*input.get(2..)?.first_chunk()?)),
-            4,
-        ),
-        127 => (
-            u64::from_be_bytes(*input.get(2..)?.first_chunk()?) as usize,
-            10,
-        ),
+        126 => (usize::from(u16::from_be_bytes(*input.get(2..)?.first_chunk()?)), 4),
+        127 => (u64::from_be_bytes(*input.get(2..)?.first_chunk()?) as usize, 10),
         short => (usize::from(short), 2),
     };
     let payload = input.get(head..head + length)?.to_vec();
-    Some((
-        Frame {
-            fin: first & 0x80 != 0,
-            opcode,
-            payload,
-        },
-        head + length,
-    ))
+    Some((Frame { fin: first & 0x80 != 0, opcode, payload }, head + length))
 }

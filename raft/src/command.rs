@@ -68,21 +68,12 @@ pub enum Command {
         expiry_secs: u32,
     },
     /// The Will of that connection has been published.
-    WillDone {
-        client: ClientId,
-        epoch: SessionEpoch,
-    },
+    WillDone { client: ClientId, epoch: SessionEpoch },
     /// The first session of the node subscribed to each of `add`, the last one left each of `remove`. Filters are without
     /// share prefix. What is in both counts as added anew.
-    Routes {
-        add: Vec<Arc<str>>,
-        remove: Vec<Arc<str>>,
-    },
+    Routes { add: Vec<Arc<str>>, remove: Vec<Arc<str>> },
     /// The same for shared subscriptions.
-    ShareRoutes {
-        add: Vec<ShareRoute>,
-        remove: Vec<ShareRoute>,
-    },
+    ShareRoutes { add: Vec<ShareRoute>, remove: Vec<ShareRoute> },
     /// Time has passed: what is due happens, in slices of [`TICK_EVENTS_MAX`](crate::state::TICK_EVENTS_MAX).
     Tick,
 }
@@ -125,16 +116,9 @@ pub enum Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// The Will of that connection is to be published; `WillDone` says that it was. Once per client and epoch.
-    WillDue {
-        client: ClientId,
-        epoch: SessionEpoch,
-        message: Bytes,
-    },
+    WillDue { client: ClientId, epoch: SessionEpoch, message: Bytes },
     /// The session is over: its subscriptions and queue go. `epoch` is that of its last connection.
-    SessionEnded {
-        client: ClientId,
-        epoch: SessionEpoch,
-    },
+    SessionEnded { client: ClientId, epoch: SessionEpoch },
 }
 
 /// Outcome and effects of one command.

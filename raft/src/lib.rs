@@ -20,8 +20,8 @@ pub mod standalone;
 pub mod state;
 
 pub use command::{
-    Applied, ClientId, Command, Effect, Incarnation, LeaseWill, NodeId, Outcome, Refusal,
-    SessionEpoch, ShareRoute, WillFate,
+    Applied, ClientId, Command, Effect, Incarnation, LeaseWill, NodeId, Outcome, Refusal, SessionEpoch, ShareRoute,
+    WillFate,
 };
 pub use standalone::Standalone;
 pub use state::{ControlState, Counts, Session};

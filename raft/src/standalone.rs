@@ -17,10 +17,7 @@ impl Standalone {
     /// A new state in which `node` is registered.
     pub fn new(node: NodeId, name: &str) -> Self {
         let (state, name) = (ControlState::new(), name.to_owned());
-        let mut standalone = Self {
-            state,
-            from: (node, 0),
-        };
+        let mut standalone = Self { state, from: (node, 0) };
         standalone.propose(0, Command::Register { node, name });
         standalone
     }

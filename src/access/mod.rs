@@ -60,10 +60,7 @@ impl Access {
     /// # Errors
     /// The file cannot be read, or a line of it is wrong: all of its wrong lines.
     pub fn new(password_file: Option<&Path>) -> Result<Self, AccessError> {
-        let users = password_file
-            .map(PasswordFile::load)
-            .transpose()?
-            .unwrap_or_default();
+        let users = password_file.map(PasswordFile::load).transpose()?.unwrap_or_default();
         // Half of the cores at most: hashing must not starve the shards.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Access {
@@ -113,19 +110,13 @@ impl Access {
         password: Option<&[u8]>,
     ) -> Result<Identity, ReasonCode> {
         match user_name {
-            Some(user_name) if self.password_file.is_some() => {
-                self.check(user_name, password).await
-            }
+            Some(user_name) if self.password_file.is_some() => self.check(user_name, password).await,
             _ if allow_anonymous => Ok(Identity::default()),
             _ => Err(ReasonCode::NotAuthorized),
         }
     }
 
-    async fn check(
-        &self,
-        user_name: &str,
-        password: Option<&[u8]>,
-    ) -> Result<Identity, ReasonCode> {
+    async fn check(&self, user_name: &str, password: Option<&[u8]>) -> Result<Identity, ReasonCode> {
         let _waiting = Waiting::enter(&self.waiting).ok_or(ReasonCode::ServerBusy)?;
         let permit = tokio::time::timeout(WAIT, Arc::clone(&self.hashing).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
@@ -140,9 +131,7 @@ impl Access {
             users.verify(&user_name, password.as_deref())
         });
         match hashed.await {
-            Ok(Some(user_name)) => Ok(Identity {
-                user_name: Some(user_name),
-            }),
+            Ok(Some(user_name)) => Ok(Identity { user_name: Some(user_name) }),
             Ok(None) => Err(ReasonCode::BadUserNameOrPassword),
             Err(error) => {
                 tracing::error!(%error, "a password could not be checked");

@@ -70,9 +70,7 @@ pub enum UserNameError {
     #[error("the user name is longer than 65,535 bytes")]
     TooLong,
     /// A character that would end the name or the line, or begin a comment.
-    #[error(
-        "a user name cannot hold \":\" or control characters, begin with \"#\", or begin or end with a space"
-    )]
+    #[error("a user name cannot hold \":\" or control characters, begin with \"#\", or begin or end with a space")]
     Character,
 }
 
@@ -83,11 +81,7 @@ fn shown(path: &Path, lines: &[(usize, String)]) -> String {
         .map(|(line, message)| format!("{}:{line}: {message}", path.display()))
         .collect();
     if lines.len() > WRONG_LINES_SHOWN {
-        text.push(format!(
-            "{}: and {} more lines",
-            path.display(),
-            lines.len() - WRONG_LINES_SHOWN
-        ));
+        text.push(format!("{}: and {} more lines", path.display(), lines.len() - WRONG_LINES_SHOWN));
     }
     text.join("\n")
 }
@@ -98,14 +92,8 @@ impl PasswordFile {
     /// # Errors
     /// It cannot be read, or is larger than 64 MiB, or one of its lines is wrong.
     pub fn load(path: &Path) -> Result<PasswordFile, AccessError> {
-        let text = read_text(path).map_err(|source| AccessError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        PasswordFile::parse(&text).map_err(|lines| AccessError::Lines {
-            path: path.to_owned(),
-            lines,
-        })
+        let text = read_text(path).map_err(|source| AccessError::Read { path: path.to_owned(), source })?;
+        PasswordFile::parse(&text).map_err(|lines| AccessError::Lines { path: path.to_owned(), lines })
     }
 
     fn parse(text: &str) -> Result<PasswordFile, Vec<(usize, String)>> {
@@ -116,11 +104,7 @@ impl PasswordFile {
                 wrong.push((index + 1, message));
             }
         }
-        if wrong.is_empty() {
-            Ok(file)
-        } else {
-            Err(wrong)
-        }
+        if wrong.is_empty() { Ok(file) } else { Err(wrong) }
     }
 
     fn push_line(&mut self, line: &str) -> Result<(), String> {
@@ -128,15 +112,11 @@ impl PasswordFile {
             self.lines.push(Line::Other(line.to_owned()));
             return Ok(());
         }
-        let (name, hash) = line
-            .split_once(':')
-            .ok_or("no \":\" between user name and password")?;
+        let (name, hash) = line.split_once(':').ok_or("no \":\" between user name and password")?;
         let name = name.trim();
         check_user_name(name).map_err(|error| error.to_string())?;
-        let hash: PasswordHash = hash
-            .trim()
-            .parse()
-            .map_err(|error: super::password_hash::HashError| error.to_string())?;
+        let hash: PasswordHash =
+            hash.trim().parse().map_err(|error: super::password_hash::HashError| error.to_string())?;
         if self.users.contains_key(name) {
             return Err("this user has a line above already".to_owned());
         }
@@ -145,11 +125,7 @@ impl PasswordFile {
     }
 
     fn push_user(&mut self, name: Arc<str>, hash: PasswordHash) {
-        if self
-            .decoy
-            .as_ref()
-            .is_none_or(|decoy| decoy.cost() < hash.cost())
-        {
+        if self.decoy.as_ref().is_none_or(|decoy| decoy.cost() < hash.cost()) {
             self.decoy = Some(hash.decoy());
         }
         self.users.insert(Arc::clone(&name), self.lines.len());
@@ -168,13 +144,10 @@ impl PasswordFile {
 
     /// The user's name if this is the user's password. Hashes once, whether the user exists or not.
     pub(super) fn verify(&self, user_name: &str, password: Option<&[u8]>) -> Option<Arc<str>> {
-        let found = self
-            .users
-            .get_key_value(user_name)
-            .and_then(|(name, index)| match &self.lines[*index] {
-                Line::User(_, hash) => Some((name, hash)),
-                Line::Other(_) => None,
-            });
+        let found = self.users.get_key_value(user_name).and_then(|(name, index)| match &self.lines[*index] {
+            Line::User(_, hash) => Some((name, hash)),
+            Line::Other(_) => None,
+        });
         match (found, &self.decoy) {
             (Some((name, hash)), _) => hash.verify(password?).then(|| Arc::clone(name)),
             (None, Some(decoy)) => {
@@ -231,10 +204,7 @@ impl PasswordFile {
     /// # Errors
     /// The lines that are wrong, or what the operating system says while hashing.
     pub fn from_plain(path: &Path, kind: HashKind) -> Result<(PasswordFile, usize), AccessError> {
-        let read_error = |source| AccessError::Read {
-            path: path.to_owned(),
-            source,
-        };
+        let read_error = |source| AccessError::Read { path: path.to_owned(), source };
         let text = zeroize::Zeroizing::new(read_text(path).map_err(read_error)?);
         let mut hashed = Vec::new();
         let mut count = 0;
@@ -248,10 +218,8 @@ impl PasswordFile {
                 None => hashed.push(line.to_owned()),
             }
         }
-        let file = PasswordFile::parse(&hashed.join("\n")).map_err(|lines| AccessError::Lines {
-            path: path.to_owned(),
-            lines,
-        })?;
+        let file = PasswordFile::parse(&hashed.join("\n"))
+            .map_err(|lines| AccessError::Lines { path: path.to_owned(), lines })?;
         Ok((file, count))
     }
 }
@@ -275,9 +243,7 @@ fn is_other(line: &str) -> bool {
 /// Name and password of a line whose password is not hashed.
 fn plain_line(line: &str) -> Option<(&str, &str)> {
     let (name, password) = line.split_once(':').filter(|_| !is_other(line))?;
-    let hashed = ["$6$", "$7$", "$argon2id$"]
-        .iter()
-        .any(|form| password.starts_with(form));
+    let hashed = ["$6$", "$7$", "$argon2id$"].iter().any(|form| password.starts_with(form));
     (!hashed && !password.is_empty()).then_some((name, password))
 }
 
@@ -288,27 +254,15 @@ fn check_user_name(name: &str) -> Result<(), UserNameError> {
     if name.len() > USER_NAME_BYTES_MAX {
         return Err(UserNameError::TooLong);
     }
-    let bad = name.contains(':')
-        || name.chars().any(char::is_control)
-        || name.starts_with('#')
-        || name.trim() != name;
-    if bad {
-        Err(UserNameError::Character)
-    } else {
-        Ok(())
-    }
+    let bad = name.contains(':') || name.chars().any(char::is_control) || name.starts_with('#') || name.trim() != name;
+    if bad { Err(UserNameError::Character) } else { Ok(()) }
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            "is larger than 64 MiB",
-        ));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "is larger than 64 MiB"));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
 }
@@ -319,27 +273,19 @@ fn write_in_one_step(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.clone().into_os_string();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
-    let written =
-        write_new(&beside, bytes, before.as_ref()).and_then(|()| std::fs::rename(&beside, &path));
+    let written = write_new(&beside, bytes, before.as_ref()).and_then(|()| std::fs::rename(&beside, &path));
     if written.is_err() {
         // The file that was to be replaced is untouched; what was written beside it is of no use.
         let _ = std::fs::remove_file(&beside);
     }
     written?;
     // The rename itself must survive a power cut.
-    let dir = path
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(dir)?.sync_all()
 }
 
 fn write_new(path: &Path, bytes: &[u8], like: Option<&std::fs::Metadata>) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     if let Some(like) = like {
         // Only root may give a file away. Without that right the owner was somebody else's and the group may be all that can be kept.

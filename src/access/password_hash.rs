@@ -71,15 +71,8 @@ pub struct PasswordHash {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Sha512,
-    Sha512Pbkdf2 {
-        iterations: NonZeroU32,
-    },
-    Argon2id {
-        version: Version,
-        kib: u32,
-        passes: u32,
-        lanes: u32,
-    },
+    Sha512Pbkdf2 { iterations: NonZeroU32 },
+    Argon2id { version: Version, kib: u32, passes: u32, lanes: u32 },
 }
 
 /// Why a text is not a hashed password. It says nothing of the text.
@@ -104,28 +97,18 @@ impl PasswordHash {
     pub fn new(kind: HashKind, password: &[u8]) -> std::io::Result<PasswordHash> {
         let (form, salt_len, len) = match kind {
             HashKind::Argon2id => (
-                Form::Argon2id {
-                    version: Version::V0x13,
-                    kib: ARGON2_KIB,
-                    passes: ARGON2_PASSES,
-                    lanes: ARGON2_LANES,
-                },
+                Form::Argon2id { version: Version::V0x13, kib: ARGON2_KIB, passes: ARGON2_PASSES, lanes: ARGON2_LANES },
                 ARGON2_SALT_BYTES,
                 ARGON2_HASH_BYTES,
             ),
-            HashKind::Sha512Pbkdf2 => (
-                Form::Sha512Pbkdf2 {
-                    iterations: PBKDF2_ITERATIONS,
-                },
-                PBKDF2_SALT_BYTES,
-                SHA512_BYTES,
-            ),
+            HashKind::Sha512Pbkdf2 => {
+                (Form::Sha512Pbkdf2 { iterations: PBKDF2_ITERATIONS }, PBKDF2_SALT_BYTES, SHA512_BYTES)
+            }
         };
         let mut salt = vec![0; salt_len];
         getrandom::fill(&mut salt).map_err(|error| std::io::Error::other(error.to_string()))?;
         let mut hash = vec![0; len];
-        form.hash_into(password, &salt, &mut hash)
-            .map_err(std::io::Error::other)?;
+        form.hash_into(password, &salt, &mut hash).map_err(std::io::Error::other)?;
         Ok(PasswordHash { form, salt, hash })
     }
 
@@ -139,11 +122,7 @@ impl PasswordHash {
     /// A hash that costs as much as this one and that no password has.
     pub(super) fn decoy(&self) -> PasswordHash {
         let salt = self.salt.iter().map(|byte| !byte).collect();
-        PasswordHash {
-            form: self.form,
-            salt,
-            hash: vec![0; self.hash.len()],
-        }
+        PasswordHash { form: self.form, salt, hash: vec![0; self.hash.len()] }
     }
 
     /// What checking it costs, in one number that orders hashes of different forms near enough.
@@ -168,15 +147,9 @@ impl Form {
             Form::Sha512Pbkdf2 { iterations } => {
                 pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA512, iterations, salt, password, out);
             }
-            Form::Argon2id {
-                version,
-                kib,
-                passes,
-                lanes,
-            } => {
+            Form::Argon2id { version, kib, passes, lanes } => {
                 let params = Params::new(kib, passes, lanes, Some(out.len()))?;
-                Argon2::new(Algorithm::Argon2id, version, params)
-                    .hash_password_into(password, salt, out)?;
+                Argon2::new(Algorithm::Argon2id, version, params).hash_password_into(password, salt, out)?;
             }
         }
         Ok(())
@@ -192,16 +165,11 @@ impl FromStr for PasswordHash {
         match form {
             "6" => parse_sha512(Form::Sha512, fields),
             "7" => {
-                let (iterations, fields) = fields
-                    .split_once('$')
-                    .ok_or(HashError::Damaged("the number of iterations is missing"))?;
-                let iterations = iterations
-                    .parse()
-                    .ok()
-                    .filter(|n: &NonZeroU32| n.get() <= PBKDF2_ITERATIONS_MAX);
-                let iterations = iterations.ok_or(HashError::Damaged(
-                    "the number of iterations is not from 1 to 10,000,000",
-                ))?;
+                let (iterations, fields) =
+                    fields.split_once('$').ok_or(HashError::Damaged("the number of iterations is missing"))?;
+                let iterations = iterations.parse().ok().filter(|n: &NonZeroU32| n.get() <= PBKDF2_ITERATIONS_MAX);
+                let iterations =
+                    iterations.ok_or(HashError::Damaged("the number of iterations is not from 1 to 10,000,000"))?;
                 parse_sha512(Form::Sha512Pbkdf2 { iterations }, fields)
             }
             "argon2id" => parse_argon2id(fields),
@@ -221,21 +189,15 @@ fn parse_sha512(form: Form, fields: &str) -> Result<PasswordHash, HashError> {
 
 /// `v=19$m=..,t=..,p=..$salt$hash`; without `v=` it is version 16 (the PHC string format).
 fn parse_argon2id(fields: &str) -> Result<PasswordHash, HashError> {
-    let (version, fields) = match fields
-        .strip_prefix("v=")
-        .and_then(|rest| rest.split_once('$'))
-    {
+    let (version, fields) = match fields.strip_prefix("v=").and_then(|rest| rest.split_once('$')) {
         Some(("19", rest)) => (Version::V0x13, rest),
         Some(("16", rest)) => (Version::V0x10, rest),
         Some(_) => return Err(HashError::Damaged("unknown version of Argon2")),
         None => (Version::V0x10, fields),
     };
-    let (costs, fields) = fields
-        .split_once('$')
-        .ok_or(HashError::Damaged("the parameters of Argon2 are missing"))?;
-    let (kib, passes, lanes) = parse_costs(costs).ok_or(HashError::Damaged(
-        "the parameters of Argon2 are not m=..,t=..,p=.. within bounds",
-    ))?;
+    let (costs, fields) = fields.split_once('$').ok_or(HashError::Damaged("the parameters of Argon2 are missing"))?;
+    let (kib, passes, lanes) = parse_costs(costs)
+        .ok_or(HashError::Damaged("the parameters of Argon2 are not m=..,t=..,p=.. within bounds"))?;
     let (salt, hash) = parse_salt_and_hash(fields)?;
     let bounds = Params::MIN_OUTPUT_LEN..=ARGON2_HASH_BYTES_MAX;
     if !bounds.contains(&hash.len()) || salt.len() < argon2::MIN_SALT_LEN {
@@ -243,16 +205,7 @@ fn parse_argon2id(fields: &str) -> Result<PasswordHash, HashError> {
     }
     Params::new(kib, passes, lanes, Some(hash.len()))
         .map_err(|_| HashError::Damaged("parameters that Argon2 does not allow"))?;
-    Ok(PasswordHash {
-        form: Form::Argon2id {
-            version,
-            kib,
-            passes,
-            lanes,
-        },
-        salt,
-        hash,
-    })
+    Ok(PasswordHash { form: Form::Argon2id { version, kib, passes, lanes }, salt, hash })
 }
 
 fn parse_costs(costs: &str) -> Option<(u32, u32, u32)> {
@@ -261,23 +214,13 @@ fn parse_costs(costs: &str) -> Option<(u32, u32, u32)> {
         let number: u32 = costs.next()?.strip_prefix(prefix)?.parse().ok()?;
         (1..=max).contains(&number).then_some(number)
     };
-    let parsed = (
-        cost("m=", ARGON2_KIB_MAX)?,
-        cost("t=", ARGON2_PASSES_MAX)?,
-        cost("p=", ARGON2_LANES_MAX)?,
-    );
+    let parsed = (cost("m=", ARGON2_KIB_MAX)?, cost("t=", ARGON2_PASSES_MAX)?, cost("p=", ARGON2_LANES_MAX)?);
     costs.next().is_none().then_some(parsed)
 }
 
 fn parse_salt_and_hash(fields: &str) -> Result<(Vec<u8>, Vec<u8>), HashError> {
-    let (salt, hash) = fields
-        .split_once('$')
-        .ok_or(HashError::Damaged("salt or hash is missing"))?;
-    let decode = |field: &str| {
-        BASE64_ANY
-            .decode(field)
-            .map_err(|_| HashError::Damaged("salt or hash is not base64"))
-    };
+    let (salt, hash) = fields.split_once('$').ok_or(HashError::Damaged("salt or hash is missing"))?;
+    let decode = |field: &str| BASE64_ANY.decode(field).map_err(|_| HashError::Damaged("salt or hash is not base64"));
     let (salt, hash) = (decode(salt)?, decode(hash)?);
     if salt.is_empty() || salt.len() > SALT_BYTES_MAX || hash.is_empty() {
         return Err(HashError::Damaged("salt or hash is too short or too long"));
@@ -294,25 +237,11 @@ impl fmt::Display for PasswordHash {
         match self.form {
             Form::Sha512 => write!(f, "$6")?,
             Form::Sha512Pbkdf2 { iterations } => write!(f, "$7${iterations}")?,
-            Form::Argon2id {
-                version,
-                kib,
-                passes,
-                lanes,
-            } => {
-                write!(
-                    f,
-                    "$argon2id$v={}$m={kib},t={passes},p={lanes}",
-                    u32::from(version)
-                )?;
+            Form::Argon2id { version, kib, passes, lanes } => {
+                write!(f, "$argon2id$v={}$m={kib},t={passes},p={lanes}", u32::from(version))?;
             }
         }
-        write!(
-            f,
-            "${}${}",
-            base64.encode(&self.salt),
-            base64.encode(&self.hash)
-        )
+        write!(f, "${}${}", base64.encode(&self.salt), base64.encode(&self.hash))
     }
 }
 

@@ -19,9 +19,8 @@ pub use options::{ConnectionArgs, Target, UsageError, parse_qos};
 use transport::Transport;
 
 use crate::mqtt::{
-    Ack, AckKind, Connect, Disconnect, Malformed, Packet, PacketId, Peer, PropertiesBuf, Property,
-    ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions,
-    Will, decode, next_frame,
+    Ack, AckKind, Connect, Disconnect, Malformed, Packet, PacketId, Peer, PropertiesBuf, Property, ProtocolVersion,
+    Publish, QoS, ReasonCode, Subscribe, SubscribeFiltersBuf, SubscriptionOptions, Will, decode, next_frame,
 };
 
 /// How long the way to a CONNACK may take.
@@ -45,11 +44,7 @@ pub enum ClientError {
     #[error("no answer to a ping")]
     NoPingResponse,
     #[error("connection refused: {}{}", reason.name(), text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default())]
-    Refused {
-        reason: ReasonCode,
-        code: u8,
-        text: Option<String>,
-    },
+    Refused { reason: ReasonCode, code: u8, text: Option<String> },
     #[error("the broker closed the connection{}", .0.map(|reason| format!(": {}", reason.name())).unwrap_or_default())]
     Closed(Option<ReasonCode>),
     #[error("the broker sent a malformed packet: {0}")]
@@ -70,10 +65,7 @@ impl ClientError {
 
     /// Whether connecting again may help.
     pub fn is_lost_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Network(_) | Self::NoAnswer | Self::NoPingResponse | Self::Closed(_)
-        )
+        matches!(self, Self::Network(_) | Self::NoAnswer | Self::NoPingResponse | Self::Closed(_))
     }
 }
 
@@ -187,17 +179,9 @@ impl Client {
             return Err(ClientError::OutOfTurn("a packet before its CONNACK"));
         };
         if connack.reason != ReasonCode::Success {
-            let code = if self.version.is_v5() {
-                connack.reason as u8
-            } else {
-                connack.reason.connect_return_code()
-            };
+            let code = if self.version.is_v5() { connack.reason as u8 } else { connack.reason.connect_return_code() };
             let text = connack.properties.reason_string().map(str::to_owned);
-            return Err(ClientError::Refused {
-                reason: connack.reason,
-                code,
-                text,
-            });
+            return Err(ClientError::Refused { reason: connack.reason, code, text });
         }
         self.session_present = connack.session_present;
         self.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
@@ -211,24 +195,10 @@ impl Client {
     }
 
     /// Puts a PUBLISH behind what is to be sent; its packet id when it has one.
-    pub fn publish(
-        &mut self,
-        topic: &str,
-        payload: &[u8],
-        qos: QoS,
-        retain: bool,
-    ) -> Option<PacketId> {
+    pub fn publish(&mut self, topic: &str, payload: &[u8], qos: QoS, retain: bool) -> Option<PacketId> {
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.next_packet_id());
         let properties = Default::default();
-        let publish = Publish {
-            dup: false,
-            qos,
-            retain,
-            topic,
-            packet_id,
-            properties,
-            payload,
-        };
+        let publish = Publish { dup: false, qos, retain, topic, packet_id, properties, payload };
         publish.encode(self.version, &mut self.unsent);
         self.say("sending PUBLISH");
         packet_id
@@ -241,11 +211,7 @@ impl Client {
         for filter in filters {
             list.push(filter, options);
         }
-        let subscribe = Subscribe {
-            packet_id,
-            properties: Default::default(),
-            filters: list.as_filters(),
-        };
+        let subscribe = Subscribe { packet_id, properties: Default::default(), filters: list.as_filters() };
         subscribe.encode(self.version, &mut self.unsent);
         self.say("sending SUBSCRIBE");
     }
@@ -287,10 +253,7 @@ impl Client {
     /// # Errors
     /// Those of the network.
     pub async fn disconnect(mut self) -> Result<(), ClientError> {
-        let disconnect = Disconnect {
-            reason: ReasonCode::Success,
-            properties: Default::default(),
-        };
+        let disconnect = Disconnect { reason: ReasonCode::Success, properties: Default::default() };
         disconnect.encode(self.version, &mut self.unsent);
         self.say("sending DISCONNECT");
         self.flush().await?;
@@ -339,14 +302,9 @@ impl Client {
                 None
             }
             Packet::PubAck(ack) | Packet::PubComp(ack) | Packet::PubRec(ack) => {
-                Some(Event::Published {
-                    packet_id: ack.packet_id,
-                    reason: ack.reason,
-                })
+                Some(Event::Published { packet_id: ack.packet_id, reason: ack.reason })
             }
-            Packet::SubAck(suback) => Some(Event::Subscribed {
-                codes: suback.codes.to_vec(),
-            }),
+            Packet::SubAck(suback) => Some(Event::Subscribed { codes: suback.codes.to_vec() }),
             Packet::PingResp => {
                 self.ping_sent = None;
                 None
@@ -358,11 +316,7 @@ impl Client {
             other => return Err(ClientError::OutOfTurn(other.packet_type().name())),
         };
         if let Some((kind, packet_id)) = answer {
-            let ack = Ack {
-                packet_id,
-                reason: ReasonCode::Success,
-                properties: Default::default(),
-            };
+            let ack = Ack { packet_id, reason: ReasonCode::Success, properties: Default::default() };
             ack.encode(kind, self.version, &mut self.unsent);
         }
         self.received.drain(..len);
@@ -411,10 +365,7 @@ fn keep_alive(secs: u16) -> Option<Duration> {
 
 /// Runs a command of the client on a runtime of its own and says what went wrong.
 pub fn run(command: impl Future<Output = Result<u8, ClientError>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("Error: {error}");

@@ -36,12 +36,7 @@ enum ConfigCommand {
 pub fn run(args: &ConfigArgs) -> ExitCode {
     let ConfigCommand::Check { file } = &args.command;
     // A reader that has gone away wants no more output.
-    let code = check(
-        file.as_deref(),
-        &mut io::stdout().lock(),
-        &mut io::stderr().lock(),
-    )
-    .unwrap_or(FAILED);
+    let code = check(file.as_deref(), &mut io::stdout().lock(), &mut io::stderr().lock()).unwrap_or(FAILED);
     ExitCode::from(code)
 }
 
@@ -91,22 +86,13 @@ fn wrong_files(config: &Config) -> Vec<String> {
 
 /// `  tcp  mqtt://127.0.0.1:1883  anonymous`
 fn describe(listener: &Listener, config: &Config) -> String {
-    let path = if listener.is_websocket() {
-        listener.path.as_str()
-    } else {
-        ""
-    };
+    let path = if listener.is_websocket() { listener.path.as_str() } else { "" };
     let who = match (listener.allow_anonymous, &config.auth.password_file) {
         (Some(true), None) => "anonymous",
         (Some(true), Some(_)) => "anonymous or password",
         _ => "password",
     };
-    format!(
-        "  {}  {}://{}{path}  {who}",
-        listener.name,
-        listener.scheme(),
-        listener.bind
-    )
+    format!("  {}  {}://{}{path}  {who}", listener.name, listener.scheme(), listener.bind)
 }
 
 #[cfg(test)]

@@ -70,9 +70,7 @@ pub fn main() -> ExitCode {
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
     let cli = Cli::try_parse_from(args)?;
-    Ok(cli
-        .command
-        .unwrap_or_else(|| Command::Serve(ServeArgs::default())))
+    Ok(cli.command.unwrap_or_else(|| Command::Serve(ServeArgs::default())))
 }
 
 fn run(command: Command) -> ExitCode {
@@ -101,42 +99,21 @@ mod tests {
 
     #[test]
     fn no_argument_is_serve() {
-        assert!(matches!(
-            parsed("holdfast"),
-            Ok(Command::Serve(ServeArgs { config: None }))
-        ));
-        let Ok(Command::Serve(args)) = parsed("holdfast serve --config a.toml") else {
-            panic!("no serve")
-        };
+        assert!(matches!(parsed("holdfast"), Ok(Command::Serve(ServeArgs { config: None }))));
+        let Ok(Command::Serve(args)) = parsed("holdfast serve --config a.toml") else { panic!("no serve") };
         assert_eq!(args.config, Some(PathBuf::from("a.toml")));
     }
 
     #[test]
     fn wrong_usage_is_code_2_and_help_is_code_0() {
-        for line in [
-            "holdfast sevre",
-            "holdfast serve --confg a",
-            "holdfast config",
-            "holdfast passwd",
-            "holdfast serve a b",
-        ] {
-            assert_eq!(
-                parsed(line).expect_err(line).exit_code(),
-                i32::from(USAGE),
-                "{line}"
-            );
+        for line in
+            ["holdfast sevre", "holdfast serve --confg a", "holdfast config", "holdfast passwd", "holdfast serve a b"]
+        {
+            assert_eq!(parsed(line).expect_err(line).exit_code(), i32::from(USAGE), "{line}");
         }
-        for line in [
-            "holdfast --help",
-            "holdfast --version",
-            "holdfast passwd --help",
-            "holdfast config check --help",
-        ] {
-            assert_eq!(
-                parsed(line).expect_err(line).exit_code(),
-                i32::from(DONE),
-                "{line}"
-            );
+        for line in ["holdfast --help", "holdfast --version", "holdfast passwd --help", "holdfast config check --help"]
+        {
+            assert_eq!(parsed(line).expect_err(line).exit_code(), i32::from(DONE), "{line}");
         }
     }
 }

@@ -78,24 +78,14 @@ pub fn run(args: &PasswdArgs) -> ExitCode {
 }
 
 /// Does what the arguments say and says what was done. `ask` gets a password from whoever calls.
-fn edit(
-    args: &PasswdArgs,
-    ask: impl FnOnce(&str) -> io::Result<Zeroizing<String>>,
-) -> anyhow::Result<String> {
+fn edit(args: &PasswdArgs, ask: impl FnOnce(&str) -> io::Result<Zeroizing<String>>) -> anyhow::Result<String> {
     let shown = args.file.display();
     let Some(user) = args.user.as_deref() else {
         let (file, hashed) = PasswordFile::from_plain(&args.file, args.hash.into())?;
         save(&file, args)?;
-        return Ok(format!(
-            "{shown}: {hashed} passwords hashed, {} users in all",
-            file.len()
-        ));
+        return Ok(format!("{shown}: {hashed} passwords hashed, {} users in all", file.len()));
     };
-    let mut file = if args.create {
-        PasswordFile::default()
-    } else {
-        existing(args)?
-    };
+    let mut file = if args.create { PasswordFile::default() } else { existing(args)? };
     if args.delete {
         anyhow::ensure!(file.remove(user), "{shown}: there is no user \"{user}\"");
         save(&file, args)?;
@@ -106,19 +96,10 @@ fn edit(
         None => ask(user)?,
     };
     anyhow::ensure!(!password.is_empty(), "the password is empty");
-    anyhow::ensure!(
-        password.len() <= PASSWORD_BYTES_MAX,
-        "the password is longer than MQTT can carry"
-    );
-    let added = file.set(
-        user,
-        PasswordHash::new(args.hash.into(), password.as_bytes())?,
-    )?;
+    anyhow::ensure!(password.len() <= PASSWORD_BYTES_MAX, "the password is longer than MQTT can carry");
+    let added = file.set(user, PasswordHash::new(args.hash.into(), password.as_bytes())?)?;
     save(&file, args)?;
-    Ok(format!(
-        "{shown}: user \"{user}\" {}",
-        if added { "added" } else { "has a new password" }
-    ))
+    Ok(format!("{shown}: user \"{user}\" {}", if added { "added" } else { "has a new password" }))
 }
 
 /// A password is binary data with a length of two bytes (MQTT 5.0, 1.5.6, 3.1.3.6).
@@ -132,8 +113,7 @@ fn existing(args: &PasswdArgs) -> anyhow::Result<PasswordFile> {
 }
 
 fn save(file: &PasswordFile, args: &PasswdArgs) -> anyhow::Result<()> {
-    file.save(&args.file)
-        .map_err(|error| anyhow::anyhow!("{} cannot be written: {error}", args.file.display()))
+    file.save(&args.file).map_err(|error| anyhow::anyhow!("{} cannot be written: {error}", args.file.display()))
 }
 
 #[cfg(test)]

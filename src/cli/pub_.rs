@@ -62,10 +62,8 @@ pub fn run(args: &PubArgs) -> ExitCode {
 async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
     let target = args.connection.target()?;
     let topic = args.topic.as_ref().or(target.topic.as_ref());
-    let topic = topic
-        .ok_or_else(|| UsageError("which topic? (-t, or behind the host of -L)".to_owned()))?;
-    crate::topic::name::validate(topic)
-        .map_err(|error| UsageError(format!("-t {topic}: {error}")))?;
+    let topic = topic.ok_or_else(|| UsageError("which topic? (-t, or behind the host of -L)".to_owned()))?;
+    crate::topic::name::validate(topic).map_err(|error| UsageError(format!("-t {topic}: {error}")))?;
     let mut source = Source::open(&args.payload).await?;
     let mut client = Client::connect(&args.connection, &target).await?;
     let window = WINDOW.min(client.receive_maximum.into());

@@ -17,10 +17,7 @@ use super::{FAILED, USAGE};
 /// wrong, all of its errors printed.
 pub fn run(config_file: Option<PathBuf>) -> ExitCode {
     let started = Instant::now();
-    let config = match config_file.map_or_else(
-        || Ok(Config::default_loopback()),
-        |path| Config::load(&path),
-    ) {
+    let config = match config_file.map_or_else(|| Ok(Config::default_loopback()), |path| Config::load(&path)) {
         Ok(config) => config,
         Err(errors) => {
             eprintln!("{errors}");
@@ -39,22 +36,14 @@ pub fn run(config_file: Option<PathBuf>) -> ExitCode {
 
 fn start_log(log: &Log) {
     let filter = EnvFilter::new(log.level.as_str());
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
     if json {
-        lines
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .init();
+        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     } else {
         lines.with_ansi(std::io::stderr().is_terminal()).init();
     }

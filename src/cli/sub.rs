@@ -10,9 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use super::client::{
-    Client, ClientError, ConnectionArgs, Event, TIMED_OUT, Target, UsageError, parse_qos,
-};
+use super::client::{Client, ClientError, ConnectionArgs, Event, TIMED_OUT, Target, UsageError, parse_qos};
 use crate::mqtt::{QoS, SubscriptionOptions};
 use crate::topic::filter::TopicFilter;
 
@@ -66,9 +64,7 @@ async fn watch(args: &SubArgs) -> Result<u8, ClientError> {
     let watching = watch_until_counted(args, &target, &filters, &mut printed);
     match args.timeout_secs {
         None => watching.await,
-        Some(secs) => tokio::time::timeout(Duration::from_secs(secs), watching)
-            .await
-            .unwrap_or(Ok(TIMED_OUT)),
+        Some(secs) => tokio::time::timeout(Duration::from_secs(secs), watching).await.unwrap_or(Ok(TIMED_OUT)),
     }
 }
 
@@ -98,45 +94,25 @@ async fn watch_until_counted(
     }
 }
 
-async fn subscribe(
-    args: &SubArgs,
-    target: &Target,
-    filters: &[String],
-) -> Result<Client, ClientError> {
+async fn subscribe(args: &SubArgs, target: &Target, filters: &[String]) -> Result<Client, ClientError> {
     let mut client = Client::connect(&args.connection, target).await?;
-    client.subscribe(
-        filters,
-        SubscriptionOptions {
-            qos: args.qos,
-            ..Default::default()
-        },
-    );
+    client.subscribe(filters, SubscriptionOptions { qos: args.qos, ..Default::default() });
     client.flush().await?;
     Ok(client)
 }
 
-async fn subscribe_again(
-    args: &SubArgs,
-    target: &Target,
-    filters: &[String],
-) -> Result<Client, ClientError> {
+async fn subscribe_again(args: &SubArgs, target: &Target, filters: &[String]) -> Result<Client, ClientError> {
     loop {
         let next_attempt = Instant::now() + RETRY_PAUSE;
         match subscribe(args, target, filters).await {
-            Err(error) if error.is_lost_connection() => {
-                tokio::time::sleep_until(next_attempt).await
-            }
+            Err(error) if error.is_lost_connection() => tokio::time::sleep_until(next_attempt).await,
             other => return other,
         }
     }
 }
 
 /// Prints until enough is printed; an exit code when there is nothing to wait for.
-async fn print_messages(
-    args: &SubArgs,
-    client: &mut Client,
-    printed: &mut u64,
-) -> Result<Option<u8>, ClientError> {
+async fn print_messages(args: &SubArgs, client: &mut Client, printed: &mut u64) -> Result<Option<u8>, ClientError> {
     loop {
         match client.next().await? {
             Event::Message { retain: true, .. } if args.no_retained => {}

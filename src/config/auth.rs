@@ -15,8 +15,6 @@ pub struct Auth {
 
 impl Auth {
     pub(super) fn read(section: &mut Section<'_, '_>) -> Auth {
-        Auth {
-            password_file: section.path("password_file"),
-        }
+        Auth { password_file: section.path("password_file") }
     }
 }

@@ -32,28 +32,16 @@ pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
     /// The errors of `text`, given as byte offsets. They are put in the order of the text; the same error at the same place counts once.
-    pub(super) fn of_text(
-        path: &Path,
-        text: &str,
-        mut errors: Vec<(usize, String)>,
-    ) -> ConfigErrors {
+    pub(super) fn of_text(path: &Path, text: &str, mut errors: Vec<(usize, String)>) -> ConfigErrors {
         errors.sort();
         errors.dedup();
-        let lift = |(offset, message)| ConfigError {
-            path: path.to_owned(),
-            place: Some(place(text, offset)),
-            message,
-        };
+        let lift = |(offset, message)| ConfigError { path: path.to_owned(), place: Some(place(text, offset)), message };
         ConfigErrors(errors.into_iter().map(lift).collect())
     }
 
     /// One error of the file as a whole, such as one that cannot be opened.
     pub(super) fn whole_file(path: &Path, message: String) -> ConfigErrors {
-        ConfigErrors(vec![ConfigError {
-            path: path.to_owned(),
-            place: None,
-            message,
-        }])
+        ConfigErrors(vec![ConfigError { path: path.to_owned(), place: None, message }])
     }
 
     /// One error right behind the part of a file that could be read as text.
@@ -105,10 +93,6 @@ mod tests {
         assert_eq!(place("ab\ncd", 3), (2, 1));
         assert_eq!(place("ab\ncd", 5), (2, 3));
         assert_eq!(place("ä = ö", 3), (1, 3));
-        assert_eq!(
-            place("ab", 99),
-            (1, 3),
-            "an offset behind the text is its end"
-        );
+        assert_eq!(place("ab", 99), (1, 3), "an offset behind the text is its end");
     }
 }

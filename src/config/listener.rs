@@ -137,13 +137,8 @@ impl Listener {
 
     /// The two listeners of a node that was told of none.
     pub(super) fn on_loopback() -> Vec<Listener> {
-        let on = |name, protocol, port| {
-            Listener::new(name, protocol, SocketAddr::from(([127, 0, 0, 1], port)))
-        };
-        vec![
-            on("mqtt", Protocol::Mqtt, 1883),
-            on("ws", Protocol::Ws, 8083),
-        ]
+        let on = |name, protocol, port| Listener::new(name, protocol, SocketAddr::from(([127, 0, 0, 1], port)));
+        vec![on("mqtt", Protocol::Mqtt, 1883), on("ws", Protocol::Ws, 8083)]
     }
 
     /// Whether MQTT is spoken in WebSocket frames.
@@ -169,8 +164,7 @@ impl Listener {
 
     /// The longest Keep Alive granted on this listener, from here and from `[mqtt]`; `None` grants all that is asked.
     pub fn keep_alive_cap(&self, mqtt: &Mqtt) -> Option<Duration> {
-        let everywhere =
-            (mqtt.max_keepalive != 0).then(|| Duration::from_secs(mqtt.max_keepalive.into()));
+        let everywhere = (mqtt.max_keepalive != 0).then(|| Duration::from_secs(mqtt.max_keepalive.into()));
         match (self.max_server_keepalive, everywhere) {
             (Some(here), Some(everywhere)) => Some(here.min(everywhere)),
             (here, everywhere) => here.or(everywhere),
@@ -182,9 +176,7 @@ impl Listener {
         let protocol = section.choice("protocol", Protocol::Mqtt, &protocols);
         let bind = read_bind(section);
         let tls = section.section("tls", TLS_KEYS, Tls::read).flatten();
-        let name = section
-            .text("name", 64)
-            .unwrap_or_else(|| scheme(protocol, section.given("tls")).to_owned());
+        let name = section.text("name", 64).unwrap_or_else(|| scheme(protocol, section.given("tls")).to_owned());
         if name.chars().any(char::is_control) {
             section.error_at("name", "name: must not hold control characters");
         }
@@ -196,33 +188,12 @@ impl Listener {
             path: read_path(section).unwrap_or(default.path),
             tls,
             allow_anonymous: section.optional_bool("allow_anonymous"),
-            max_connections: section.integer(
-                "max_connections",
-                default.max_connections,
-                1..=10_000_000,
-            ),
-            allowed_origins: section.list(
-                "allowed_origins",
-                default.allowed_origins,
-                1024,
-                parse_origin,
-            ),
-            ping_interval: section.duration(
-                "ping_interval",
-                default.ping_interval,
-                second..=3600 * second,
-            ),
+            max_connections: section.integer("max_connections", default.max_connections, 1..=10_000_000),
+            allowed_origins: section.list("allowed_origins", default.allowed_origins, 1024, parse_origin),
+            ping_interval: section.duration("ping_interval", default.ping_interval, second..=3600 * second),
             max_server_keepalive: read_server_keepalive(section, default.max_server_keepalive),
-            handshake_timeout: section.duration(
-                "handshake_timeout",
-                default.handshake_timeout,
-                handshakes.clone(),
-            ),
-            connect_timeout: section.duration(
-                "connect_timeout",
-                default.connect_timeout,
-                handshakes,
-            ),
+            handshake_timeout: section.duration("handshake_timeout", default.handshake_timeout, handshakes.clone()),
+            connect_timeout: section.duration("connect_timeout", default.connect_timeout, handshakes),
             protocol_versions: read_versions(section, default.protocol_versions),
             ..Listener::new(default.name, protocol, bind)
         }
@@ -240,19 +211,13 @@ fn scheme(protocol: Protocol, tls: bool) -> &'static str {
 
 fn read_bind(section: &mut Section<'_, '_>) -> SocketAddr {
     if !section.given("bind") {
-        section.error_at(
-            "bind",
-            "bind is missing: the address to listen on, such as bind = \"127.0.0.1:1883\"",
-        );
+        section.error_at("bind", "bind is missing: the address to listen on, such as bind = \"127.0.0.1:1883\"");
     }
-    section
-        .optional("bind", parse_bind)
-        .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    section.optional("bind", parse_bind).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
 fn parse_bind(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    const EXPECTED: &str =
-        "an address and port such as \"127.0.0.1:1883\", \"0.0.0.0:1883\" or \"[::]:1883\"";
+    const EXPECTED: &str = "an address and port such as \"127.0.0.1:1883\", \"0.0.0.0:1883\" or \"[::]:1883\"";
     let Some(text) = value.as_str() else {
         return Err(match parse_integer(value) {
             Ok(port @ 0..=65_535) => {
@@ -262,16 +227,9 @@ fn parse_bind(value: &DeValue<'_>) -> Result<SocketAddr, String> {
         });
     };
     text.parse().map_err(|_| {
-        let port = text
-            .strip_prefix("localhost:")
-            .or(text.strip_prefix(':'))
-            .or(text.strip_prefix("*:"))
-            .unwrap_or(text);
-        let host = if text.starts_with('*') {
-            "0.0.0.0"
-        } else {
-            "127.0.0.1"
-        };
+        let port =
+            text.strip_prefix("localhost:").or(text.strip_prefix(':')).or(text.strip_prefix("*:")).unwrap_or(text);
+        let host = if text.starts_with('*') { "0.0.0.0" } else { "127.0.0.1" };
         match port.parse::<u16>() {
             Ok(port) => format!("expected {EXPECTED}; did you mean \"{host}:{port}\"?"),
             Err(_) => format!("expected {EXPECTED}: host names are not looked up"),
@@ -285,10 +243,7 @@ fn read_path(section: &mut Section<'_, '_>) -> Option<String> {
     if path.starts_with('/') && path.chars().all(plain) {
         return Some(path);
     }
-    section.error_at(
-        "path",
-        "path: must begin with \"/\" and be plain, such as \"/mqtt\", without a query",
-    );
+    section.error_at("path", "path: must begin with \"/\" and be plain, such as \"/mqtt\", without a query");
     None
 }
 
@@ -299,40 +254,25 @@ fn parse_origin(value: &DeValue<'_>) -> Result<String, String> {
     if matches!(text, "same" | "*" | "null") {
         return Ok(text.to_owned());
     }
-    let authority = text
-        .split_once("://")
-        .filter(|(scheme, _)| !scheme.is_empty())
-        .map(|(_, authority)| authority);
+    let authority = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, authority)| authority);
     match authority {
-        Some(authority)
-            if !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' ', '*']) =>
-        {
+        Some(authority) if !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' ', '*']) => {
             Ok(text.to_ascii_lowercase())
         }
-        Some(authority) if authority.len() > 1 && authority.ends_with('/') => Err(format!(
-            "expected {EXPECTED}: an origin has no path and no \"/\" at its end"
-        )),
+        Some(authority) if authority.len() > 1 && authority.ends_with('/') => {
+            Err(format!("expected {EXPECTED}: an origin has no path and no \"/\" at its end"))
+        }
         _ => Err(format!("expected {EXPECTED}")),
     }
 }
 
-fn read_server_keepalive(
-    section: &mut Section<'_, '_>,
-    default: Option<Duration>,
-) -> Option<Duration> {
+fn read_server_keepalive(section: &mut Section<'_, '_>, default: Option<Duration>) -> Option<Duration> {
     let bounds = Duration::ZERO..=Duration::from_secs(65_535);
-    let asked = section.duration_or(
-        "max_server_keepalive",
-        default.unwrap_or_default(),
-        bounds,
-        ("off", Duration::ZERO),
-    );
+    let asked =
+        section.duration_or("max_server_keepalive", default.unwrap_or_default(), bounds, ("off", Duration::ZERO));
     // Keep Alive is a number of whole seconds on the wire.
     if asked.subsec_millis() != 0 {
-        section.error_at(
-            "max_server_keepalive",
-            "max_server_keepalive: must be whole seconds, or \"off\"",
-        );
+        section.error_at("max_server_keepalive", "max_server_keepalive: must be whole seconds, or \"off\"");
     }
     (!asked.is_zero()).then_some(asked)
 }
@@ -364,30 +304,17 @@ fn refuse_ws_keys(section: &mut Section<'_, '_>, protocol: Protocol) {
 impl Tls {
     /// `None` if `cert` or `key` is missing, which is noted.
     fn read(section: &mut Section<'_, '_>) -> Option<Tls> {
-        let verify = [
-            ("none", Verify::None),
-            ("optional", Verify::Optional),
-            ("require", Verify::Require),
-        ];
+        let verify = [("none", Verify::None), ("optional", Verify::Optional), ("require", Verify::Require)];
         let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
         for key in ["cert", "key"] {
             if !section.given(key) {
-                section.error_at(
-                    key,
-                    format!("tls: {key} is missing: the path of a PEM file"),
-                );
+                section.error_at(key, format!("tls: {key} is missing: the path of a PEM file"));
             }
         }
         let (cert, key) = (section.path("cert"), section.path("key"));
         let ca = section.path("ca");
         let verify = section.choice("verify", Verify::None, &verify);
         let min_version = section.choice("min_version", TlsVersion::V1_2, &versions);
-        Some(Tls {
-            cert: cert?,
-            key: key?,
-            ca,
-            verify,
-            min_version,
-        })
+        Some(Tls { cert: cert?, key: key?, ca, verify, min_version })
     }
 }

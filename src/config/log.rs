@@ -56,30 +56,16 @@ impl Level {
 
 impl Default for Log {
     fn default() -> Self {
-        Log {
-            format: LogFormat::Auto,
-            level: Level::Info,
-            connection_messages: true,
-        }
+        Log { format: LogFormat::Auto, level: Level::Info, connection_messages: true }
     }
 }
 
 impl Log {
     pub(super) fn read(section: &mut Section<'_, '_>) -> Log {
         let default = Log::default();
-        let formats = [
-            ("auto", LogFormat::Auto),
-            ("pretty", LogFormat::Pretty),
-            ("json", LogFormat::Json),
-        ];
-        let levels = [
-            Level::Error,
-            Level::Warn,
-            Level::Info,
-            Level::Debug,
-            Level::Trace,
-        ]
-        .map(|level| (level.as_str(), level));
+        let formats = [("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)];
+        let levels =
+            [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace].map(|level| (level.as_str(), level));
         Log {
             format: section.choice("format", default.format, &formats),
             level: section.choice("level", default.level, &levels),

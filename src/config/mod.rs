@@ -147,32 +147,14 @@ impl Config {
     }
 
     fn read(top: &mut Section<'_, '_>) -> Config {
-        let node = top
-            .section("node", node::KEYS, Node::read)
-            .unwrap_or_default();
-        let listeners = top
-            .sections("listener", listener::KEYS, Listener::read)
-            .unwrap_or_else(Listener::on_loopback);
-        let mqtt = top
-            .section("mqtt", mqtt::KEYS, Mqtt::read)
-            .unwrap_or_default();
-        let auth = top
-            .section("auth", auth::KEYS, Auth::read)
-            .unwrap_or_default();
+        let node = top.section("node", node::KEYS, Node::read).unwrap_or_default();
+        let listeners = top.sections("listener", listener::KEYS, Listener::read).unwrap_or_else(Listener::on_loopback);
+        let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
+        let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
-        let shutdown = top
-            .section("shutdown", shutdown::KEYS, Shutdown::read)
-            .unwrap_or_default();
-        Config {
-            node,
-            listeners,
-            mqtt,
-            auth,
-            log,
-            sys,
-            shutdown,
-        }
+        let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
+        Config { node, listeners, mqtt, auth, log, sys, shutdown }
     }
 }
 
@@ -182,13 +164,9 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(cannot)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "is larger than {FILE_BYTES_MAX} bytes, which no configuration is"
-        ));
+        return Err(format!("is larger than {FILE_BYTES_MAX} bytes, which no configuration is"));
     }
     Ok(bytes)
 }

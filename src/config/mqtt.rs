@@ -118,27 +118,11 @@ impl Mqtt {
             ("disconnect", QueueFull::Disconnect),
         ];
         Mqtt {
-            max_packet_size: section.size(
-                "max_packet_size",
-                default.max_packet_size,
-                128..=PACKET_BYTES_MAX,
-            ),
+            max_packet_size: section.size("max_packet_size", default.max_packet_size, 128..=PACKET_BYTES_MAX),
             max_inflight: section.integer("max_inflight", default.max_inflight, 1..=u16::MAX),
-            receive_maximum: section.integer(
-                "receive_maximum",
-                default.receive_maximum,
-                1..=u16::MAX,
-            ),
-            max_queued_messages: section.integer(
-                "max_queued_messages",
-                default.max_queued_messages,
-                1..=10_000_000,
-            ),
-            max_queued_bytes: section.size(
-                "max_queued_bytes",
-                default.max_queued_bytes,
-                1 << 10..=1 << 40,
-            ),
+            receive_maximum: section.integer("receive_maximum", default.receive_maximum, 1..=u16::MAX),
+            max_queued_messages: section.integer("max_queued_messages", default.max_queued_messages, 1..=10_000_000),
+            max_queued_bytes: section.size("max_queued_bytes", default.max_queued_bytes, 1 << 10..=1 << 40),
             queue_full: section.choice("queue_full", default.queue_full, &queue_full),
             queue_qos0: section.bool("queue_qos0", default.queue_qos0),
             session_expiry_max: section.duration_or(
@@ -153,37 +137,13 @@ impl Mqtt {
                 default.retained_max_messages,
                 0..=1_000_000_000,
             ),
-            retained_max_bytes: section.size(
-                "retained_max_bytes",
-                default.retained_max_bytes,
-                0..=1 << 50,
-            ),
-            max_topic_levels: section.integer(
-                "max_topic_levels",
-                default.max_topic_levels,
-                1..=65_535,
-            ),
-            topic_alias_max: section.integer(
-                "topic_alias_max",
-                default.topic_alias_max,
-                0..=u16::MAX,
-            ),
+            retained_max_bytes: section.size("retained_max_bytes", default.retained_max_bytes, 0..=1 << 50),
+            max_topic_levels: section.integer("max_topic_levels", default.max_topic_levels, 1..=65_535),
+            topic_alias_max: section.integer("topic_alias_max", default.topic_alias_max, 0..=u16::MAX),
             max_keepalive: section.integer("max_keepalive", default.max_keepalive, 0..=u16::MAX),
-            keepalive_backoff: section.float(
-                "keepalive_backoff",
-                default.keepalive_backoff,
-                1.5..=10.0,
-            ),
-            max_subscriptions: section.integer(
-                "max_subscriptions",
-                default.max_subscriptions,
-                1..=10_000_000,
-            ),
-            max_client_id_bytes: section.integer(
-                "max_client_id_bytes",
-                default.max_client_id_bytes,
-                23..=65_535,
-            ),
+            keepalive_backoff: section.float("keepalive_backoff", default.keepalive_backoff, 1.5..=10.0),
+            max_subscriptions: section.integer("max_subscriptions", default.max_subscriptions, 1..=10_000_000),
+            max_client_id_bytes: section.integer("max_client_id_bytes", default.max_client_id_bytes, 23..=65_535),
         }
     }
 }

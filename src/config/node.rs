@@ -23,11 +23,7 @@ pub struct Node {
 
 impl Default for Node {
     fn default() -> Self {
-        Node {
-            name: "holdfast".to_owned(),
-            data_dir: None,
-            shards: 0,
-        }
+        Node { name: "holdfast".to_owned(), data_dir: None, shards: 0 }
     }
 }
 

@@ -35,14 +35,7 @@ struct Place {
 impl<'t> Reading<'t> {
     pub(super) fn new(text: &'t str, path: &Path) -> Self {
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        Reading {
-            text,
-            path: path.to_owned(),
-            dir,
-            errors: Vec::new(),
-            broken: Vec::new(),
-            places: BTreeMap::new(),
-        }
+        Reading { text, path: path.to_owned(), dir, errors: Vec::new(), broken: Vec::new(), places: BTreeMap::new() }
     }
 
     pub(super) fn syntax_error(&mut self, error: &toml::de::Error) {
@@ -54,14 +47,8 @@ impl<'t> Reading<'t> {
         self.errors.push((offset, error.message().to_owned()));
         let line = self.line_of(offset);
         // The keys under a broken header belong to no section, up to the next header.
-        let next_header = self.text[line.end..]
-            .find("\n[")
-            .map_or(self.text.len(), |len| line.end + len + 1);
-        let end = if self.text[line.clone()].trim_start().starts_with('[') {
-            next_header
-        } else {
-            line.end + 1
-        };
+        let next_header = self.text[line.end..].find("\n[").map_or(self.text.len(), |len| line.end + len + 1);
+        let end = if self.text[line.clone()].trim_start().starts_with('[') { next_header } else { line.end + 1 };
         self.broken.push(line.start..end);
     }
 
@@ -72,9 +59,7 @@ impl<'t> Reading<'t> {
     fn line_of(&self, offset: usize) -> Range<usize> {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let end = self.text[start..]
-            .find('\n')
-            .map_or(self.text.len(), |len| start + len);
+        let end = self.text[start..].find('\n').map_or(self.text.len(), |len| start + len);
         start..end
     }
 
@@ -85,18 +70,13 @@ impl<'t> Reading<'t> {
     }
 
     /// The file's top level as a section without a name.
-    pub(super) fn top<'r>(
-        &'r mut self,
-        table: &'r DeTable<'t>,
-        keys: &'static [&'static str],
-    ) -> Section<'r, 't> {
+    pub(super) fn top<'r>(&'r mut self, table: &'r DeTable<'t>, keys: &'static [&'static str]) -> Section<'r, 't> {
         Section::open(self, table, String::new(), 0, keys)
     }
 
     /// Whether every one of these keys was either read well or is absent: only then may they be compared.
     pub(super) fn good(&self, keys: &[&str]) -> bool {
-        keys.iter()
-            .all(|key| self.places.get(*key).is_none_or(|place| place.good))
+        keys.iter().all(|key| self.places.get(*key).is_none_or(|place| place.good))
     }
 
     /// Whether the file itself gives this key.
@@ -150,15 +130,8 @@ impl<'r, 't> Section<'r, 't> {
         offset: usize,
         keys: &'static [&'static str],
     ) -> Self {
-        reading
-            .places
-            .insert(name.clone(), Place { offset, good: true });
-        let mut section = Section {
-            reading,
-            table,
-            name,
-            keys,
-        };
+        reading.places.insert(name.clone(), Place { offset, good: true });
+        let mut section = Section { reading, table, name, keys };
         section.refuse_unknown_keys();
         section
     }
@@ -174,11 +147,7 @@ impl<'r, 't> Section<'r, 't> {
 
     /// Full name of a key of this section, as `rules` ask for it.
     pub(super) fn full_name(&self, key: &str) -> String {
-        if self.name.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.name)
-        }
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
     /// Notes an error at a key of this section.
@@ -214,19 +183,11 @@ impl<'r, 't> Section<'r, 't> {
         let name = self.full_name(key);
         match parse(value.get_ref()) {
             Ok(parsed) => {
-                self.reading
-                    .places
-                    .insert(name, Place { offset, good: true });
+                self.reading.places.insert(name, Place { offset, good: true });
                 Some(parsed)
             }
             Err(message) => {
-                self.reading.places.insert(
-                    name,
-                    Place {
-                        offset,
-                        good: false,
-                    },
-                );
+                self.reading.places.insert(name, Place { offset, good: false });
                 self.reading.error(offset, format!("{key}: {message}"));
                 None
             }
@@ -242,17 +203,11 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// A whole number within bounds.
-    pub(super) fn integer<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        bounds: RangeInclusive<T>,
-    ) -> T
+    pub(super) fn integer<T>(&mut self, key: &'static str, default: T, bounds: RangeInclusive<T>) -> T
     where
         T: Copy + PartialOrd + std::fmt::Display + TryFrom<u64>,
     {
-        self.optional(key, |value| values::integer_within(value, &bounds))
-            .unwrap_or(default)
+        self.optional(key, |value| values::integer_within(value, &bounds)).unwrap_or(default)
     }
 
     /// A size in bytes: a whole number, or a string with a unit.
@@ -260,18 +215,11 @@ impl<'r, 't> Section<'r, 't> {
     where
         T: Copy + PartialOrd + std::fmt::Display + TryFrom<u64>,
     {
-        self.optional(key, |value| values::size_within(value, &bounds))
-            .unwrap_or(default)
+        self.optional(key, |value| values::size_within(value, &bounds)).unwrap_or(default)
     }
 
-    pub(super) fn float(
-        &mut self,
-        key: &'static str,
-        default: f64,
-        bounds: RangeInclusive<f64>,
-    ) -> f64 {
-        self.optional(key, |value| values::float_within(value, &bounds))
-            .unwrap_or(default)
+    pub(super) fn float(&mut self, key: &'static str, default: f64, bounds: RangeInclusive<f64>) -> f64 {
+        self.optional(key, |value| values::float_within(value, &bounds)).unwrap_or(default)
     }
 
     pub(super) fn duration(
@@ -280,8 +228,7 @@ impl<'r, 't> Section<'r, 't> {
         default: Duration,
         bounds: RangeInclusive<Duration>,
     ) -> Duration {
-        self.optional(key, |value| values::duration_within(value, &bounds))
-            .unwrap_or(default)
+        self.optional(key, |value| values::duration_within(value, &bounds)).unwrap_or(default)
     }
 
     /// A duration, or the word that stands for `meaning`.
@@ -294,21 +241,14 @@ impl<'r, 't> Section<'r, 't> {
     ) -> Duration {
         let parse = |value: &DeValue<'t>| match value.as_str() {
             Some(text) if text == word => Ok(meaning),
-            _ => values::duration_within(value, &bounds)
-                .map_err(|message| format!("{message}, or \"{word}\"")),
+            _ => values::duration_within(value, &bounds).map_err(|message| format!("{message}, or \"{word}\"")),
         };
         self.optional(key, parse).unwrap_or(default)
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        choices: &[(&'static str, T)],
-    ) -> T {
-        self.optional(key, |value| values::parse_choice(value, choices))
-            .unwrap_or(default)
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&'static str, T)]) -> T {
+        self.optional(key, |value| values::parse_choice(value, choices)).unwrap_or(default)
     }
 
     /// A string that is not empty.
@@ -335,9 +275,7 @@ impl<'r, 't> Section<'r, 't> {
             return default;
         };
         if elements.is_empty() || elements.len() > len_max {
-            self.optional(key, |_| {
-                Err::<(), _>(format!("must have from 1 to {len_max} elements"))
-            });
+            self.optional(key, |_| Err::<(), _>(format!("must have from 1 to {len_max} elements")));
             return default;
         }
         let mut parsed = Vec::with_capacity(elements.len());
@@ -350,13 +288,7 @@ impl<'r, 't> Section<'r, 't> {
         }
         let offset = self.value(key).map_or(0, |value| value.span().start);
         let name = self.full_name(key);
-        self.reading.places.insert(
-            name,
-            Place {
-                offset,
-                good: errors.is_empty(),
-            },
-        );
+        self.reading.places.insert(name, Place { offset, good: errors.is_empty() });
         for (offset, message) in errors {
             self.reading.error(offset, message);
         }
@@ -374,23 +306,13 @@ impl<'r, 't> Section<'r, 't> {
         let offset = value.span().start;
         let name = self.full_name(key);
         match value.get_ref() {
-            DeValue::Table(table) => Some(read(&mut Section::open(
-                self.reading,
-                table,
-                name,
-                offset,
-                keys,
-            ))),
+            DeValue::Table(table) => Some(read(&mut Section::open(self.reading, table, name, offset, keys))),
             DeValue::Array(_) if self.name.is_empty() => {
-                self.reading.error(
-                    offset,
-                    format!("there is one [{key}] only: write it with single brackets"),
-                );
+                self.reading.error(offset, format!("there is one [{key}] only: write it with single brackets"));
                 None
             }
             other => {
-                self.reading
-                    .error(offset, format!("{key}: {}", expected("a table", other)));
+                self.reading.error(offset, format!("{key}: {}", expected("a table", other)));
                 None
             }
         }
@@ -404,11 +326,7 @@ impl<'r, 't> Section<'r, 't> {
         read: impl Fn(&mut Section<'_, 't>) -> T,
     ) -> Option<Vec<T>> {
         let value = self.value(key)?;
-        let Some(tables) = value
-            .get_ref()
-            .as_array()
-            .filter(|tables| !tables.is_empty())
-        else {
+        let Some(tables) = value.get_ref().as_array().filter(|tables| !tables.is_empty()) else {
             let message = format!("{key}: write each one as a table of its own, under [[{key}]]");
             self.reading.error(value.span().start, message);
             return None;
@@ -419,18 +337,9 @@ impl<'r, 't> Section<'r, 't> {
             match table.get_ref().as_table() {
                 Some(fields) => {
                     let name = format!("{key}[{index}]");
-                    all.push(read(&mut Section::open(
-                        self.reading,
-                        fields,
-                        name,
-                        offset,
-                        keys,
-                    )));
+                    all.push(read(&mut Section::open(self.reading, fields, name, offset, keys)));
                 }
-                None => self.reading.error(
-                    offset,
-                    format!("{key}: {}", expected("a table", table.get_ref())),
-                ),
+                None => self.reading.error(offset, format!("{key}: {}", expected("a table", table.get_ref()))),
             }
         }
         Some(all)

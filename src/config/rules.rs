@@ -26,11 +26,7 @@ pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
 fn queue_holds_a_packet(mqtt: &Mqtt, reading: &mut Reading<'_>) {
     let keys = ["mqtt.max_queued_bytes", "mqtt.max_packet_size"];
     if reading.good(&keys) && mqtt.max_queued_bytes < mqtt.max_packet_size as usize {
-        let key = if reading.given(keys[0]) {
-            keys[0]
-        } else {
-            keys[1]
-        };
+        let key = if reading.given(keys[0]) { keys[0] } else { keys[1] };
         let message = format!(
             "max_queued_bytes ({}) is smaller than max_packet_size ({}): a queue must hold the largest packet",
             mqtt.max_queued_bytes, mqtt.max_packet_size
@@ -40,34 +36,20 @@ fn queue_holds_a_packet(mqtt: &Mqtt, reading: &mut Reading<'_>) {
 }
 
 /// A listener that nobody can log in to is a mistake; so is one that is open to others without anybody having said so.
-fn someone_can_log_in(
-    config: &Config,
-    listener: &Listener,
-    at: &dyn Fn(&str) -> String,
-    reading: &mut Reading<'_>,
-) {
-    let keys = [
-        at("bind"),
-        at("allow_anonymous"),
-        "auth.password_file".to_owned(),
-    ];
+fn someone_can_log_in(config: &Config, listener: &Listener, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
+    let keys = [at("bind"), at("allow_anonymous"), "auth.password_file".to_owned()];
     let read_well = reading.good(&[&keys[0], &keys[1], &keys[2]]) && reading.given(&keys[0]);
     if !read_well || listener.allow_anonymous == Some(true) || config.auth.password_file.is_some() {
         return;
     }
     let certificate = match &listener.tls {
-        Some(tls) if tls.verify == Verify::Require => {
-            " (still only with a valid client certificate)"
-        }
+        Some(tls) if tls.verify == Verify::Require => " (still only with a valid client certificate)",
         _ => "",
     };
     let (key, why) = if listener.is_loopback() {
         (&keys[1], "refuses clients without a password")
     } else {
-        (
-            &keys[0],
-            "can be reached from other machines, so it lets nobody in without a password",
-        )
+        (&keys[0], "can be reached from other machines, so it lets nobody in without a password")
     };
     let passwords = reading.beside("passwords");
     let passwords = passwords.display();
@@ -83,11 +65,7 @@ fn someone_can_log_in(
     reading.error_at(key, message);
 }
 
-fn client_certificates_have_an_authority(
-    listener: &Listener,
-    at: &dyn Fn(&str) -> String,
-    reading: &mut Reading<'_>,
-) {
+fn client_certificates_have_an_authority(listener: &Listener, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
     let Some(tls) = &listener.tls else { return };
     let (ca, verify) = (at("tls.ca"), at("tls.verify"));
     if !reading.good(&[&ca, &verify]) {
@@ -95,13 +73,11 @@ fn client_certificates_have_an_authority(
     }
     match (&tls.ca, tls.verify) {
         (None, Verify::Optional | Verify::Require) => {
-            reading.error_at(
-                &verify,
-                "verify: needs ca, the authorities that client certificates must come from",
-            );
+            reading.error_at(&verify, "verify: needs ca, the authorities that client certificates must come from");
         }
         (Some(_), Verify::None) => {
-            let message = "ca: is not used unless clients are asked for a certificate; add verify = \"require\" or \"optional\"";
+            let message =
+                "ca: is not used unless clients are asked for a certificate; add verify = \"require\" or \"optional\"";
             reading.error_at(&ca, message);
         }
         _ => {}
@@ -109,12 +85,7 @@ fn client_certificates_have_an_authority(
 }
 
 /// Two caps on Keep Alive: the smaller holds, so a larger one that somebody wrote on a listener would be a wish without effect.
-fn keep_alive_caps_agree(
-    mqtt: &Mqtt,
-    listener: &Listener,
-    at: &dyn Fn(&str) -> String,
-    reading: &mut Reading<'_>,
-) {
+fn keep_alive_caps_agree(mqtt: &Mqtt, listener: &Listener, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
     let (on_listener, on_mqtt) = (at("max_server_keepalive"), "mqtt.max_keepalive");
     if !reading.given(&on_listener) || !reading.good(&[&on_listener, on_mqtt]) {
         return;
@@ -140,21 +111,12 @@ fn pings_come_before_keep_alive_ends(
     at: &dyn Fn(&str) -> String,
     reading: &mut Reading<'_>,
 ) {
-    let (ping, on_listener, on_mqtt) = (
-        at("ping_interval"),
-        at("max_server_keepalive"),
-        "mqtt.max_keepalive",
-    );
-    if listener.protocol != Protocol::Ws
-        || !reading.good(&[&ping, &on_listener, on_mqtt, &at("protocol")])
-    {
+    let (ping, on_listener, on_mqtt) = (at("ping_interval"), at("max_server_keepalive"), "mqtt.max_keepalive");
+    if listener.protocol != Protocol::Ws || !reading.good(&[&ping, &on_listener, on_mqtt, &at("protocol")]) {
         return;
     }
     // Where the pings were not written down, a short keep-alive makes them needless, not wrong.
-    let Some(keep_alive) = listener
-        .keep_alive_cap(mqtt)
-        .filter(|_| reading.given(&ping))
-    else {
+    let Some(keep_alive) = listener.keep_alive_cap(mqtt).filter(|_| reading.given(&ping)) else {
         return;
     };
     if listener.ping_interval >= keep_alive {
@@ -168,32 +130,17 @@ fn pings_come_before_keep_alive_ends(
 }
 
 /// No two listeners share a name or an address.
-fn differs_from_those_before(
-    config: &Config,
-    index: usize,
-    at: &dyn Fn(&str) -> String,
-    reading: &mut Reading<'_>,
-) {
+fn differs_from_those_before(config: &Config, index: usize, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
     let listener = &config.listeners[index];
     let before = &config.listeners[..index];
-    if reading.good(&[&at("name"), &at("protocol")])
-        && before.iter().any(|other| other.name == listener.name)
-    {
-        let message = format!(
-            "name: there is another listener called \"{}\"; give each a name of its own",
-            listener.name
-        );
+    if reading.good(&[&at("name"), &at("protocol")]) && before.iter().any(|other| other.name == listener.name) {
+        let message =
+            format!("name: there is another listener called \"{}\"; give each a name of its own", listener.name);
         reading.error_at(&at("name"), message);
     }
     let bound = listener.bind.port() != 0 && reading.good(&[&at("bind")]);
-    if let Some(other) = before
-        .iter()
-        .find(|other| bound && other.bind == listener.bind)
-    {
-        let message = format!(
-            "bind: {} is already taken by listener \"{}\"",
-            listener.bind, other.name
-        );
+    if let Some(other) = before.iter().find(|other| bound && other.bind == listener.bind) {
+        let message = format!("bind: {} is already taken by listener \"{}\"", listener.bind, other.name);
         reading.error_at(&at("bind"), message);
     }
 }

@@ -15,17 +15,13 @@ pub struct Shutdown {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Shutdown {
-            grace: Duration::from_secs(10),
-        }
+        Shutdown { grace: Duration::from_secs(10) }
     }
 }
 
 impl Shutdown {
     pub(super) fn read(section: &mut Section<'_, '_>) -> Shutdown {
         let bounds = Duration::ZERO..=Duration::from_secs(3600);
-        Shutdown {
-            grace: section.duration("grace", Shutdown::default().grace, bounds),
-        }
+        Shutdown { grace: section.duration("grace", Shutdown::default().grace, bounds) }
     }
 }

@@ -24,16 +24,7 @@ fn allowed(len: usize) -> usize {
 
 fn fold(word: &str) -> Vec<char> {
     // Long words cannot be near anything that is known; cutting them bounds the work of a hostile file.
-    word.chars()
-        .take(64)
-        .map(|c| {
-            if c == '-' {
-                '_'
-            } else {
-                c.to_ascii_lowercase()
-            }
-        })
-        .collect()
+    word.chars().take(64).map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
 }
 
 /// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`.
@@ -58,23 +49,13 @@ fn distance(a: &[char], b: &[char]) -> usize {
 /// The message for a key that does not exist: the nearest key of the same section, else the section that has it.
 pub(super) fn unknown_key(section: &str, key: &str, keys: &'static [&'static str]) -> String {
     let kind = section.split('[').next().unwrap_or_default();
-    let shown: String = key
-        .chars()
-        .take(64)
-        .collect::<String>()
-        .escape_debug()
-        .to_string();
+    let shown: String = key.chars().take(64).collect::<String>().escape_debug().to_string();
     let what = if section.is_empty() {
         format!("unknown section or key \"{shown}\"")
     } else {
         format!("unknown key \"{shown}\"")
     };
-    let elsewhere = || {
-        SECTIONS
-            .iter()
-            .find(|(name, keys)| *name != kind && keys.contains(&key))
-            .map(|(name, _)| *name)
-    };
+    let elsewhere = || SECTIONS.iter().find(|(name, keys)| *name != kind && keys.contains(&key)).map(|(name, _)| *name);
     if let Some(name) = elsewhere() {
         return format!("{what}: it belongs in {}", bracketed(name));
     }

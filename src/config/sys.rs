@@ -15,9 +15,7 @@ pub struct Sys {
 
 impl Default for Sys {
     fn default() -> Self {
-        Sys {
-            interval: Duration::from_secs(10),
-        }
+        Sys { interval: Duration::from_secs(10) }
     }
 }
 

@@ -19,10 +19,7 @@ fn errors(text: &str) -> Vec<String> {
     };
     let strip = |error: &ConfigError| {
         let error = error.to_string();
-        error
-            .strip_prefix("dir/t.toml:")
-            .unwrap_or_else(|| panic!("{error}"))
-            .to_owned()
+        error.strip_prefix("dir/t.toml:").unwrap_or_else(|| panic!("{error}")).to_owned()
     };
     errors.iter().map(strip).collect()
 }
@@ -46,10 +43,7 @@ fn ws(more: &str) -> String {
 #[test]
 fn an_empty_file_is_the_defaults() {
     assert_eq!(good(""), Config::default_loopback());
-    assert_eq!(
-        good("# nothing\n[mqtt]\n[auth]\n[log]\n"),
-        Config::default_loopback()
-    );
+    assert_eq!(good("# nothing\n[mqtt]\n[auth]\n[log]\n"), Config::default_loopback());
 }
 
 #[test]
@@ -68,21 +62,12 @@ fn reference_file_names_every_key() {
             "listener" | "listener.tls" => "[[listener]]".to_owned(),
             other => format!("[{other}]"),
         };
-        let start = text
-            .find(&format!("\n{header}\n"))
-            .unwrap_or_else(|| panic!("no {header}"));
+        let start = text.find(&format!("\n{header}\n")).unwrap_or_else(|| panic!("no {header}"));
         let rest = &text[start + header.len()..];
-        let end = if header == "[[listener]]" {
-            rest.find("\n[mqtt]")
-        } else {
-            rest.find("\n[")
-        };
+        let end = if header == "[[listener]]" { rest.find("\n[mqtt]") } else { rest.find("\n[") };
         let part = &rest[..end.unwrap_or(rest.len())];
         for key in *keys {
-            assert!(
-                part.contains(&format!("{key} = ")),
-                "{header} does not show {key}"
-            );
+            assert!(part.contains(&format!("{key} = ")), "{header} does not show {key}");
         }
     }
 }
@@ -93,16 +78,8 @@ fn single_file_opens_all_four_kinds_of_listener() {
     let config = Config::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
     let schemes: Vec<_> = config.listeners.iter().map(Listener::scheme).collect();
     assert_eq!(schemes, ["mqtt", "mqtts", "ws", "wss"]);
-    assert!(
-        config
-            .listeners
-            .iter()
-            .all(|listener| listener.allow_anonymous == Some(false))
-    );
-    assert_eq!(
-        config.auth.password_file,
-        Some(path.with_file_name("passwords"))
-    );
+    assert!(config.listeners.iter().all(|listener| listener.allow_anonymous == Some(false)));
+    assert_eq!(config.auth.password_file, Some(path.with_file_name("passwords")));
 }
 
 #[test]
@@ -122,11 +99,7 @@ fn every_key_is_read() {
     );
     let secs = Duration::from_secs;
     let expected = Config {
-        node: Node {
-            name: "n1".into(),
-            data_dir: Some("/data".into()),
-            shards: 2,
-        },
+        node: Node { name: "n1".into(), data_dir: Some("/data".into()), shards: 2 },
         listeners: vec![Listener {
             name: "a".into(),
             protocol: Protocol::Ws,
@@ -167,20 +140,10 @@ fn every_key_is_read() {
             max_subscriptions: 6,
             max_client_id_bytes: 23,
         },
-        auth: Auth {
-            password_file: Some("dir/pw".into()),
-        },
-        log: Log {
-            format: LogFormat::Json,
-            level: Level::Debug,
-            connection_messages: false,
-        },
-        sys: Sys {
-            interval: Duration::ZERO,
-        },
-        shutdown: Shutdown {
-            grace: Duration::ZERO,
-        },
+        auth: Auth { password_file: Some("dir/pw".into()) },
+        log: Log { format: LogFormat::Json, level: Level::Debug, connection_messages: false },
+        sys: Sys { interval: Duration::ZERO },
+        shutdown: Shutdown { grace: Duration::ZERO },
     };
     assert_eq!(config, expected);
     assert_eq!(config.mqtt.session_expiry_max_secs(), u32::MAX);
@@ -230,34 +193,13 @@ level = \"loud\"
 #[test]
 fn unknown_keys_name_the_section_that_has_them() {
     let cases = [
-        (
-            "max_packet_size = 5",
-            "1:1: unknown section or key \"max_packet_size\": it belongs in [mqtt]",
-        ),
-        (
-            "[mqtt]\nbind = ''",
-            "2:1: unknown key \"bind\": it belongs in [[listener]]",
-        ),
-        (
-            "[auth]\nverify = ''",
-            "2:1: unknown key \"verify\": it belongs in tls of [[listener]]",
-        ),
-        (
-            "[auth]\nzzzzzzzz = ''",
-            "2:1: unknown key \"zzzzzzzz\": known here are password_file",
-        ),
-        (
-            "[auth.file]",
-            "1:7: unknown key \"file\": known here are password_file",
-        ),
-        (
-            "mqtt.max-inflight = 5",
-            "1:6: unknown key \"max-inflight\": did you mean \"max_inflight\"?",
-        ),
-        (
-            "[listeners]",
-            "1:2: unknown section or key \"listeners\": did you mean \"listener\"?",
-        ),
+        ("max_packet_size = 5", "1:1: unknown section or key \"max_packet_size\": it belongs in [mqtt]"),
+        ("[mqtt]\nbind = ''", "2:1: unknown key \"bind\": it belongs in [[listener]]"),
+        ("[auth]\nverify = ''", "2:1: unknown key \"verify\": it belongs in tls of [[listener]]"),
+        ("[auth]\nzzzzzzzz = ''", "2:1: unknown key \"zzzzzzzz\": known here are password_file"),
+        ("[auth.file]", "1:7: unknown key \"file\": known here are password_file"),
+        ("mqtt.max-inflight = 5", "1:6: unknown key \"max-inflight\": did you mean \"max_inflight\"?"),
+        ("[listeners]", "1:2: unknown section or key \"listeners\": did you mean \"listener\"?"),
     ];
     for (text, expected) in cases {
         assert_eq!(error(text), expected);
@@ -272,16 +214,10 @@ fn syntax_errors_have_a_place_and_hide_no_other_error() {
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].starts_with("2:"), "{found:#?}");
     assert!(found[1].starts_with("3:1: unknown key"), "{found:#?}");
-    assert!(
-        error("[mqtt]\nmax_inflight = 1\nmax_inflight = 2\n").starts_with("3:1: duplicate key")
-    );
+    assert!(error("[mqtt]\nmax_inflight = 1\nmax_inflight = 2\n").starts_with("3:1: duplicate key"));
     assert!(error("[mqtt\nmax_inflight = 1").starts_with("1:"));
     let found = errors("[mqtt\nmax_inflight = 1\n[log]\nlevl = ''\n");
-    assert_eq!(
-        found.len(),
-        2,
-        "a broken header takes its keys with it, and no more: {found:#?}"
-    );
+    assert_eq!(found.len(), 2, "a broken header takes its keys with it, and no more: {found:#?}");
     assert!(found[1].starts_with("4:1: "), "{found:#?}");
     // Half of an address is an error of its line, and not also an address that is missing.
     assert!(error("[[listener]]\nbind = 127.0.0.1:1883\n").starts_with("2:"));
@@ -290,91 +226,34 @@ fn syntax_errors_have_a_place_and_hide_no_other_error() {
 #[test]
 fn wrong_types_are_named() {
     let cases = [
-        (
-            "[mqtt]\nqueue_qos0 = 'yes'",
-            "2:14: queue_qos0: expected true or false, found a string",
-        ),
-        (
-            "[mqtt]\nmax_inflight = '5'",
-            "2:16: max_inflight: expected a whole number, found a string",
-        ),
-        (
-            "[mqtt]\nmax_inflight = 5.0",
-            "2:16: max_inflight: expected a whole number, found a number with a fraction",
-        ),
-        (
-            "[mqtt]\nkeepalive_backoff = '2'",
-            "2:21: keepalive_backoff: expected a number, found a string",
-        ),
-        (
-            "[mqtt]\nkeepalive_backoff = nan",
-            "2:21: keepalive_backoff: must be from 1.5 to 10",
-        ),
-        (
-            "[mqtt]\nkeepalive_backoff = 1.2",
-            "2:21: keepalive_backoff: must be from 1.5 to 10",
-        ),
-        (
-            "[node]\nname = 5",
-            "2:8: name: expected a string, found an integer",
-        ),
-        (
-            "[node]\nname = ''",
-            "2:8: name: must have from 1 to 64 bytes",
-        ),
-        (
-            "[node]\nname = \"a\\nb\"",
-            "2:8: name: must not hold control characters",
-        ),
-        (
-            "[node]\ndata_dir = \"a\\u0000\"",
-            "2:12: data_dir: a path cannot hold U+0000",
-        ),
-        (
-            "[log]\nlevel = 3",
-            "2:9: level: expected one of \"error\", \"warn\", \"info\", \"debug\", \"trace\"",
-        ),
-        (
-            "[shutdown]\ngrace = '2h'",
-            "2:9: grace: must be from 0s to 1h",
-        ),
+        ("[mqtt]\nqueue_qos0 = 'yes'", "2:14: queue_qos0: expected true or false, found a string"),
+        ("[mqtt]\nmax_inflight = '5'", "2:16: max_inflight: expected a whole number, found a string"),
+        ("[mqtt]\nmax_inflight = 5.0", "2:16: max_inflight: expected a whole number, found a number with a fraction"),
+        ("[mqtt]\nkeepalive_backoff = '2'", "2:21: keepalive_backoff: expected a number, found a string"),
+        ("[mqtt]\nkeepalive_backoff = nan", "2:21: keepalive_backoff: must be from 1.5 to 10"),
+        ("[mqtt]\nkeepalive_backoff = 1.2", "2:21: keepalive_backoff: must be from 1.5 to 10"),
+        ("[node]\nname = 5", "2:8: name: expected a string, found an integer"),
+        ("[node]\nname = ''", "2:8: name: must have from 1 to 64 bytes"),
+        ("[node]\nname = \"a\\nb\"", "2:8: name: must not hold control characters"),
+        ("[node]\ndata_dir = \"a\\u0000\"", "2:12: data_dir: a path cannot hold U+0000"),
+        ("[log]\nlevel = 3", "2:9: level: expected one of \"error\", \"warn\", \"info\", \"debug\", \"trace\""),
+        ("[shutdown]\ngrace = '2h'", "2:9: grace: must be from 0s to 1h"),
         (
             "[shutdown]\ngrace = 10",
             "2:9: grace: expected a duration such as \"25s\" (units: ms, s, m, h, d, w), found an integer",
         ),
-        (
-            "[sys]\ninterval = '10ms'",
-            "2:12: interval: must be from 1s to 1d, or \"off\"",
-        ),
+        ("[sys]\ninterval = '10ms'", "2:12: interval: must be from 1s to 1d, or \"off\""),
         ("mqtt = 5", "1:8: mqtt: expected a table, found an integer"),
-        (
-            "[[mqtt]]",
-            "1:1: there is one [mqtt] only: write it with single brackets",
-        ),
-        (
-            "[listener]\nbind = '127.0.0.1:1'",
-            "1:1: listener: write each one as a table of its own, under [[listener]]",
-        ),
-        (
-            "listener = []",
-            "1:12: listener: write each one as a table of its own, under [[listener]]",
-        ),
-        (
-            "listener = [5]",
-            "1:13: listener: expected a table, found an integer",
-        ),
+        ("[[mqtt]]", "1:1: there is one [mqtt] only: write it with single brackets"),
+        ("[listener]\nbind = '127.0.0.1:1'", "1:1: listener: write each one as a table of its own, under [[listener]]"),
+        ("listener = []", "1:12: listener: write each one as a table of its own, under [[listener]]"),
+        ("listener = [5]", "1:13: listener: expected a table, found an integer"),
         (
             "[mqtt]\nmax_packet_size = 99999999999999999999",
             "2:19: max_packet_size: expected a size in bytes such as 65536, \"64KiB\" or \"2MB\", found an integer",
         ),
-        (
-            "[mqtt]\nmax_packet_size = '1GB'",
-            "2:19: max_packet_size: must be from 128 to 268435460",
-        ),
-        (
-            "[mqtt]\nmax_client_id_bytes = 22",
-            "2:23: max_client_id_bytes: must be from 23 to 65535",
-        ),
+        ("[mqtt]\nmax_packet_size = '1GB'", "2:19: max_packet_size: must be from 128 to 268435460"),
+        ("[mqtt]\nmax_client_id_bytes = 22", "2:23: max_client_id_bytes: must be from 23 to 65535"),
     ];
     for (text, expected) in cases {
         assert_eq!(error(text), expected);
@@ -384,25 +263,14 @@ fn wrong_types_are_named() {
 #[test]
 fn columns_count_characters() {
     let found = errors("mqtt = { queue_qos0 = false, \"ä\" = 1, max_inflght = 2 }");
-    assert!(
-        found[0].starts_with("1:30: ") && found[1].starts_with("1:39: "),
-        "{found:#?}"
-    );
+    assert!(found[0].starts_with("1:30: ") && found[1].starts_with("1:39: "), "{found:#?}");
 }
 
 #[test]
 fn numbers_may_be_written_in_any_form_of_toml() {
     assert_eq!(good("[mqtt]\nmax_inflight = 0x10").mqtt.max_inflight, 16);
-    assert_eq!(
-        good("[mqtt]\nmax_queued_messages = 1_000")
-            .mqtt
-            .max_queued_messages,
-        1000
-    );
-    assert_eq!(
-        good("[mqtt]\nkeepalive_backoff = 2").mqtt.keepalive_backoff,
-        2.0
-    );
+    assert_eq!(good("[mqtt]\nmax_queued_messages = 1_000").mqtt.max_queued_messages, 1000);
+    assert_eq!(good("[mqtt]\nkeepalive_backoff = 2").mqtt.keepalive_backoff, 2.0);
     assert_eq!(good("[sys]\ninterval = 0").sys.interval, Duration::ZERO);
 }
 
@@ -416,38 +284,17 @@ fn addresses_that_are_almost_right_get_a_suggestion() {
         ("'*:1883'", "0.0.0.0:1883"),
     ] {
         let error = error(&format!("[[listener]]\nbind = {bind}"));
-        assert!(
-            error.starts_with("2:8: bind: expected an address and port"),
-            "{error}"
-        );
-        assert!(
-            error.ends_with(&format!("did you mean \"{suggestion}\"?")),
-            "{error}"
-        );
+        assert!(error.starts_with("2:8: bind: expected an address and port"), "{error}");
+        assert!(error.ends_with(&format!("did you mean \"{suggestion}\"?")), "{error}");
     }
-    for bind in [
-        "'broker.example:1883'",
-        "'127.0.0.1'",
-        "70000",
-        "'127.0.0.1:70000'",
-        "true",
-        "''",
-    ] {
-        assert!(
-            error(&format!("[[listener]]\nbind = {bind}"))
-                .starts_with("2:8: bind: expected an address"),
-            "{bind}"
-        );
+    for bind in ["'broker.example:1883'", "'127.0.0.1'", "70000", "'127.0.0.1:70000'", "true", "''"] {
+        assert!(error(&format!("[[listener]]\nbind = {bind}")).starts_with("2:8: bind: expected an address"), "{bind}");
     }
 }
 
 #[test]
 fn keys_of_websocket_are_refused_elsewhere() {
-    for key in [
-        "path = '/x'",
-        "allowed_origins = ['*']",
-        "ping_interval = '20s'",
-    ] {
+    for key in ["path = '/x'", "allowed_origins = ['*']", "ping_interval = '20s'"] {
         let name = key.split(' ').next().unwrap();
         let expected = format!("3:1: {name}: means something only where protocol = \"ws\"");
         assert_eq!(error(&listener(key)), expected);
@@ -458,51 +305,24 @@ fn keys_of_websocket_are_refused_elsewhere() {
 #[test]
 fn paths_origins_and_versions_are_checked() {
     for path in ["mqtt", "/a b", "/a?b", "/ä", "/a#"] {
-        assert!(
-            error(&ws(&format!("path = '{path}'"))).starts_with("4:8: path: must begin with \"/\""),
-            "{path}"
-        );
+        assert!(error(&ws(&format!("path = '{path}'"))).starts_with("4:8: path: must begin with \"/\""), "{path}");
     }
-    for origin in [
-        "example.org",
-        "https://",
-        "https://a/",
-        "https://a/b",
-        "://a",
-        "https://u@a",
-        "https://*.a",
-        "5 5",
-    ] {
+    for origin in ["example.org", "https://", "https://a/", "https://a/b", "://a", "https://u@a", "https://*.a", "5 5"]
+    {
         assert!(
-            error(&ws(&format!("allowed_origins = ['{origin}']")))
-                .starts_with("4:20: allowed_origins: expected"),
+            error(&ws(&format!("allowed_origins = ['{origin}']"))).starts_with("4:20: allowed_origins: expected"),
             "{origin}"
         );
     }
     let two = errors(&ws("allowed_origins = ['same', 'a', 5]"));
-    assert!(
-        two[0].starts_with("4:28: ") && two[1].starts_with("4:33: "),
-        "every wrong element: {two:?}"
-    );
-    assert_eq!(
-        error(&ws("allowed_origins = []")),
-        "4:19: allowed_origins: must have from 1 to 1024 elements"
-    );
-    assert_eq!(
-        error(&ws("allowed_origins = '*'")),
-        "4:19: allowed_origins: expected a list, found a string"
-    );
+    assert!(two[0].starts_with("4:28: ") && two[1].starts_with("4:33: "), "every wrong element: {two:?}");
+    assert_eq!(error(&ws("allowed_origins = []")), "4:19: allowed_origins: must have from 1 to 1024 elements");
+    assert_eq!(error(&ws("allowed_origins = '*'")), "4:19: allowed_origins: expected a list, found a string");
     for versions in ["[2]", "[6]", "['5']", "[5.0]"] {
         let error = error(&listener(&format!("protocol_versions = {versions}")));
-        assert!(
-            error.starts_with("3:22: protocol_versions: expected protocol levels"),
-            "{error}"
-        );
+        assert!(error.starts_with("3:22: protocol_versions: expected protocol levels"), "{error}");
     }
-    assert_eq!(
-        good(&listener("protocol_versions = [5, 3, 5]")).listeners[0].protocol_versions,
-        [3, 5]
-    );
+    assert_eq!(good(&listener("protocol_versions = [5, 3, 5]")).listeners[0].protocol_versions, [3, 5]);
 }
 
 #[test]
@@ -510,32 +330,19 @@ fn tls_needs_certificate_and_key_and_an_authority_where_it_verifies() {
     let found = errors(&listener("tls = {}"));
     assert_eq!(
         found,
-        [
-            "3:7: tls: cert is missing: the path of a PEM file",
-            "3:7: tls: key is missing: the path of a PEM file"
-        ]
+        ["3:7: tls: cert is missing: the path of a PEM file", "3:7: tls: key is missing: the path of a PEM file"]
     );
     assert_eq!(
         error(&listener("tls = { cert = 'c', key = 'k', vrify = 'none' }")),
         "3:32: unknown key \"vrify\": did you mean \"verify\"?"
     );
-    let verify = error(&listener(
-        "tls = { cert = 'c', key = 'k', verify = 'require' }",
-    ));
-    assert_eq!(
-        verify,
-        "3:41: verify: needs ca, the authorities that client certificates must come from"
-    );
-    assert!(
-        error(&listener("tls = { cert = 'c', key = 'k', ca = 'a' }"))
-            .starts_with("3:37: ca: is not used unless")
-    );
+    let verify = error(&listener("tls = { cert = 'c', key = 'k', verify = 'require' }"));
+    assert_eq!(verify, "3:41: verify: needs ca, the authorities that client certificates must come from");
+    assert!(error(&listener("tls = { cert = 'c', key = 'k', ca = 'a' }")).starts_with("3:37: ca: is not used unless"));
     assert!(error(&listener("tls = true")).starts_with("3:7: tls: expected a table"));
     assert!(
-        error(&listener(
-            "tls = { cert = 'c', key = 'k', min_version = '1.1' }"
-        ))
-        .contains("expected one of \"1.2\", \"1.3\"")
+        error(&listener("tls = { cert = 'c', key = 'k', min_version = '1.1' }"))
+            .contains("expected one of \"1.2\", \"1.3\"")
     );
     let table = good(&listener("[listener.tls]\ncert = '/c'\nkey = 'k'\n"));
     let tls = table.listeners[0].tls.as_ref().unwrap();
@@ -548,30 +355,14 @@ fn tls_needs_certificate_and_key_and_an_authority_where_it_verifies() {
 
 #[test]
 fn listeners_have_names_and_addresses_of_their_own() {
-    let two =
-        |first: &str, second: &str| format!("[[listener]]\n{first}\n[[listener]]\n{second}\n");
-    let same_name = two(
-        "name = 'a'\nbind = '127.0.0.1:1'",
-        "name = 'a'\nbind = '127.0.0.1:2'",
-    );
-    assert_eq!(
-        error(&same_name),
-        "5:8: name: there is another listener called \"a\"; give each a name of its own"
-    );
+    let two = |first: &str, second: &str| format!("[[listener]]\n{first}\n[[listener]]\n{second}\n");
+    let same_name = two("name = 'a'\nbind = '127.0.0.1:1'", "name = 'a'\nbind = '127.0.0.1:2'");
+    assert_eq!(error(&same_name), "5:8: name: there is another listener called \"a\"; give each a name of its own");
     let unnamed = two("bind = '127.0.0.1:1'", "bind = '127.0.0.1:2'");
     assert!(error(&unnamed).starts_with("3:1: name: there is another listener called \"mqtt\""));
-    let same_address = two(
-        "bind = '127.0.0.1:1'",
-        "protocol = 'ws'\nbind = '127.0.0.1:1'",
-    );
-    assert_eq!(
-        error(&same_address),
-        "5:8: bind: 127.0.0.1:1 is already taken by listener \"mqtt\""
-    );
-    good(&two(
-        "bind = '127.0.0.1:0'",
-        "protocol = 'ws'\nbind = '127.0.0.1:0'",
-    ));
+    let same_address = two("bind = '127.0.0.1:1'", "protocol = 'ws'\nbind = '127.0.0.1:1'");
+    assert_eq!(error(&same_address), "5:8: bind: 127.0.0.1:1 is already taken by listener \"mqtt\"");
+    good(&two("bind = '127.0.0.1:0'", "protocol = 'ws'\nbind = '127.0.0.1:0'"));
 }
 
 #[test]
@@ -580,9 +371,7 @@ fn a_listener_that_is_open_to_others_must_be_meant_so() {
         let open = format!("[[listener]]\nname = 'tcp'\nbind = '{bind}'\n");
         let error = error(&open);
         assert!(
-            error.starts_with(&format!(
-                "3:8: listener \"tcp\" on {bind} can be reached from other machines"
-            )),
+            error.starts_with(&format!("3:8: listener \"tcp\" on {bind} can be reached from other machines")),
             "{error}"
         );
         for line in [
@@ -597,21 +386,18 @@ fn a_listener_that_is_open_to_others_must_be_meant_so() {
         assert_eq!(anonymous.listeners[0].allow_anonymous, Some(true));
         let passwords = good(&format!("{open}[auth]\npassword_file = 'passwords'\n"));
         assert_eq!(passwords.listeners[0].allow_anonymous, Some(false));
-        good(&format!(
-            "[auth]\npassword_file = 'passwords'\n{open}allow_anonymous = true\n"
-        ));
+        good(&format!("[auth]\npassword_file = 'passwords'\n{open}allow_anonymous = true\n"));
     }
     // One that refuses anonymous clients, and has no passwords, lets nobody in: also on loopback.
     assert!(
         error(&listener("allow_anonymous = false"))
             .starts_with("3:19: listener \"mqtt\" on 127.0.0.1:1 refuses clients")
     );
-    let certificates = "[[listener]]\nbind = '0.0.0.0:1'\ntls = { cert = 'c', key = 'k', ca = 'a', verify = 'require' }";
+    let certificates =
+        "[[listener]]\nbind = '0.0.0.0:1'\ntls = { cert = 'c', key = 'k', ca = 'a', verify = 'require' }";
     assert!(error(certificates).contains("(still only with a valid client certificate)"));
     // Several open listeners are several errors.
-    let two = errors(
-        "[[listener]]\nname = 'a'\nbind = '0.0.0.0:1'\n[[listener]]\nname = 'b'\nbind = '0.0.0.0:2'\n",
-    );
+    let two = errors("[[listener]]\nname = 'a'\nbind = '0.0.0.0:1'\n[[listener]]\nname = 'b'\nbind = '0.0.0.0:2'\n");
     assert_eq!(two.len(), 2);
 }
 
@@ -625,33 +411,19 @@ fn anonymous_is_the_default_on_loopback_without_passwords_only() {
         ("127.0.0.1:1", true, false),
         ("0.0.0.0:1", true, false),
     ] {
-        let auth = if passwords {
-            "[auth]\npassword_file = 'p'\n"
-        } else {
-            ""
-        };
+        let auth = if passwords { "[auth]\npassword_file = 'p'\n" } else { "" };
         let config = good(&format!("{auth}[[listener]]\nbind = '{bind}'\n"));
-        assert_eq!(
-            config.listeners[0].allow_anonymous,
-            Some(expected),
-            "{bind} {passwords}"
-        );
+        assert_eq!(config.listeners[0].allow_anonymous, Some(expected), "{bind} {passwords}");
     }
     // The listeners that nobody wrote down follow the same rule.
     assert!(
-        good("[auth]\npassword_file = 'p'")
-            .listeners
-            .iter()
-            .all(|listener| listener.allow_anonymous == Some(false))
+        good("[auth]\npassword_file = 'p'").listeners.iter().all(|listener| listener.allow_anonymous == Some(false))
     );
 }
 
 #[test]
 fn timers_and_limits_that_contradict_are_refused() {
-    let cap = format!(
-        "[mqtt]\nmax_keepalive = 60\n{}",
-        listener("max_server_keepalive = '2m'")
-    );
+    let cap = format!("[mqtt]\nmax_keepalive = 60\n{}", listener("max_server_keepalive = '2m'"));
     assert_eq!(
         error(&cap),
         "5:24: max_server_keepalive (2m) contradicts max_keepalive of [mqtt] (1m), which is smaller"
@@ -661,20 +433,14 @@ fn timers_and_limits_that_contradict_are_refused() {
         error(&ping),
         "4:17: ping_interval (45s) must be shorter than the longest Keep Alive that clients are granted here (45s)"
     );
-    let ping = format!(
-        "[mqtt]\nmax_keepalive = 10\n{}",
-        ws("ping_interval = '20s'")
-    );
+    let ping = format!("[mqtt]\nmax_keepalive = 10\n{}", ws("ping_interval = '20s'"));
     assert!(error(&ping).starts_with("6:17: ping_interval (20s) must be shorter"));
     let queue = "[mqtt]\nmax_packet_size = '20MB'";
     assert_eq!(
         error(queue),
         "2:19: max_queued_bytes (16000000) is smaller than max_packet_size (20000000): a queue must hold the largest packet"
     );
-    assert!(
-        error("[mqtt]\nmax_packet_size = 2048\nmax_queued_bytes = '1KiB'")
-            .starts_with("3:20: max_queued_bytes")
-    );
+    assert!(error("[mqtt]\nmax_packet_size = 2048\nmax_queued_bytes = '1KiB'").starts_with("3:20: max_queued_bytes"));
     assert_eq!(
         error(&listener("max_server_keepalive = '1500ms'")),
         "3:24: max_server_keepalive: must be whole seconds, or \"off\""
@@ -688,25 +454,14 @@ fn timers_and_limits_that_contradict_are_refused() {
 fn the_smaller_cap_on_keep_alive_holds() {
     let cap = |text: &str| {
         let config = good(text);
-        config.listeners[0]
-            .keep_alive_cap(&config.mqtt)
-            .map(|cap| cap.as_secs())
+        config.listeners[0].keep_alive_cap(&config.mqtt).map(|cap| cap.as_secs())
     };
     assert_eq!(cap(&listener("")), None);
     assert_eq!(cap(&ws("")), Some(45));
     assert_eq!(cap(&ws("max_server_keepalive = 'off'")), None);
-    assert_eq!(
-        cap(&format!("[mqtt]\nmax_keepalive = 30\n{}", ws(""))),
-        Some(30)
-    );
-    assert_eq!(
-        cap(&format!("[mqtt]\nmax_keepalive = 90\n{}", ws(""))),
-        Some(45)
-    );
-    assert_eq!(
-        cap(&format!("[mqtt]\nmax_keepalive = 90\n{}", listener(""))),
-        Some(90)
-    );
+    assert_eq!(cap(&format!("[mqtt]\nmax_keepalive = 30\n{}", ws(""))), Some(30));
+    assert_eq!(cap(&format!("[mqtt]\nmax_keepalive = 90\n{}", ws(""))), Some(45));
+    assert_eq!(cap(&format!("[mqtt]\nmax_keepalive = 90\n{}", listener(""))), Some(90));
 }
 
 #[test]
@@ -729,36 +484,16 @@ fn files_that_cannot_be_read_are_one_error() {
     let absent = dir.path().join("absent.toml");
     let errors = Config::load(&absent).unwrap_err();
     assert_eq!(errors.count(), 1);
-    assert!(
-        errors
-            .to_string()
-            .starts_with(&format!("{}: cannot be read: ", absent.display())),
-        "{errors}"
-    );
-    assert!(
-        Config::load(dir.path())
-            .unwrap_err()
-            .to_string()
-            .contains("cannot be read")
-    );
+    assert!(errors.to_string().starts_with(&format!("{}: cannot be read: ", absent.display())), "{errors}");
+    assert!(Config::load(dir.path()).unwrap_err().to_string().contains("cannot be read"));
 
     let latin = dir.path().join("latin1.toml");
     std::fs::write(&latin, b"[node]\nname = \"n\xE4\"\n").unwrap();
-    assert!(
-        Config::load(&latin)
-            .unwrap_err()
-            .to_string()
-            .starts_with(&format!("{}:2:10: ", latin.display()))
-    );
+    assert!(Config::load(&latin).unwrap_err().to_string().starts_with(&format!("{}:2:10: ", latin.display())));
 
     let huge = dir.path().join("huge.toml");
     std::fs::write(&huge, " ".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
-    assert!(
-        Config::load(&huge)
-            .unwrap_err()
-            .to_string()
-            .contains("is larger than")
-    );
+    assert!(Config::load(&huge).unwrap_err().to_string().contains("is larger than"));
 }
 
 #[test]

@@ -41,16 +41,12 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     if unit.is_empty() {
         return Some(number);
     }
-    let (_, factor) = SIZE_UNITS
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let (_, factor) = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
     number.checked_mul(*factor)
 }
 
 fn split_unit(text: &str) -> Option<(u64, &str)> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number = text[..digits].parse().ok()?;
     Some((number, text[digits..].trim_start_matches(' ')))
 }
@@ -80,17 +76,7 @@ mod tests {
         assert_eq!(parse_duration("5 m"), Some(Duration::from_secs(300)));
         assert_eq!(parse_duration("7d"), Some(Duration::from_secs(7 * 86_400)));
         assert_eq!(parse_duration("0"), Some(Duration::ZERO));
-        for wrong in [
-            "",
-            "s",
-            "25",
-            "-1s",
-            "1.5s",
-            "1y",
-            "1S",
-            "99999999999999999999s",
-            "18446744073709551615w",
-        ] {
+        for wrong in ["", "s", "25", "-1s", "1.5s", "1y", "1S", "99999999999999999999s", "18446744073709551615w"] {
             assert_eq!(parse_duration(wrong), None, "{wrong:?}");
         }
     }
@@ -101,15 +87,7 @@ mod tests {
         assert_eq!(parse_size("64KiB"), Some(65_536));
         assert_eq!(parse_size("64 kib"), Some(65_536));
         assert_eq!(parse_size("17"), Some(17));
-        for wrong in [
-            "",
-            "MB",
-            "-1",
-            "1.5MB",
-            "1XB",
-            "1M",
-            "18446744073709551615GB",
-        ] {
+        for wrong in ["", "MB", "-1", "1.5MB", "1XB", "1M", "18446744073709551615GB"] {
             assert_eq!(parse_size(wrong), None, "{wrong:?}");
         }
     }

@@ -30,35 +30,24 @@ pub(super) fn expected(what: &str, found: &DeValue<'_>) -> String {
         DeValue::String(_) => "another string",
     };
     // A string where no string is expected is not "another" one.
-    let kind = if kind == "another string" && !what.contains('"') {
-        "a string"
-    } else {
-        kind
-    };
+    let kind = if kind == "another string" && !what.contains('"') { "a string" } else { kind };
     format!("expected {what}, found {kind}")
 }
 
 /// `true` or `false`.
 pub(super) fn parse_bool(value: &DeValue<'_>) -> Result<bool, String> {
-    value
-        .as_bool()
-        .ok_or_else(|| expected("true or false", value))
+    value.as_bool().ok_or_else(|| expected("true or false", value))
 }
 
 /// A whole number that is not negative.
 pub(super) fn parse_integer(value: &DeValue<'_>) -> Result<u64, String> {
-    let integer = value
-        .as_integer()
-        .ok_or_else(|| expected("a whole number", value))?;
+    let integer = value.as_integer().ok_or_else(|| expected("a whole number", value))?;
     u64::from_str_radix(integer.as_str(), integer.radix())
         .map_err(|_| "expected a whole number that is not negative and not huge".to_owned())
 }
 
 /// A whole number within bounds.
-pub(super) fn integer_within<T>(
-    value: &DeValue<'_>,
-    bounds: &RangeInclusive<T>,
-) -> Result<T, String>
+pub(super) fn integer_within<T>(value: &DeValue<'_>, bounds: &RangeInclusive<T>) -> Result<T, String>
 where
     T: Copy + PartialOrd + Display + TryFrom<u64>,
 {
@@ -78,27 +67,15 @@ where
 }
 
 /// A number within bounds, with or without a fraction.
-pub(super) fn float_within(
-    value: &DeValue<'_>,
-    bounds: &RangeInclusive<f64>,
-) -> Result<f64, String> {
+pub(super) fn float_within(value: &DeValue<'_>, bounds: &RangeInclusive<f64>) -> Result<f64, String> {
     let whole = value.as_integer().filter(|integer| integer.radix() == 10);
-    let text = value
-        .as_float()
-        .map(|float| float.as_str())
-        .or(whole.map(|integer| integer.as_str()));
-    let number: f64 = text
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| expected("a number", value))?;
+    let text = value.as_float().map(|float| float.as_str()).or(whole.map(|integer| integer.as_str()));
+    let number: f64 = text.and_then(|text| text.parse().ok()).ok_or_else(|| expected("a number", value))?;
     // A NaN is within no bounds.
     if bounds.contains(&number) {
         return Ok(number);
     }
-    Err(format!(
-        "must be from {} to {}",
-        bounds.start(),
-        bounds.end()
-    ))
+    Err(format!("must be from {} to {}", bounds.start(), bounds.end()))
 }
 
 /// A path, relative to `dir` if it is relative.
@@ -120,18 +97,10 @@ pub(super) fn parse_text(value: &DeValue<'_>, bytes_max: usize) -> Result<String
 }
 
 /// One of a few words.
-pub(super) fn parse_choice<T: Copy>(
-    value: &DeValue<'_>,
-    choices: &[(&'static str, T)],
-) -> Result<T, String> {
+pub(super) fn parse_choice<T: Copy>(value: &DeValue<'_>, choices: &[(&'static str, T)]) -> Result<T, String> {
     let words = || choices.iter().map(|(word, _)| *word);
-    let all = words()
-        .map(|word| format!("\"{word}\""))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let text = value
-        .as_str()
-        .ok_or_else(|| format!("expected one of {all}"))?;
+    let all = words().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+    let text = value.as_str().ok_or_else(|| format!("expected one of {all}"))?;
     if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
         return Ok(*choice);
     }
@@ -142,26 +111,16 @@ pub(super) fn parse_choice<T: Copy>(
 }
 
 /// A duration within bounds: a string with a unit, or a zero.
-pub(super) fn duration_within(
-    value: &DeValue<'_>,
-    bounds: &RangeInclusive<Duration>,
-) -> Result<Duration, String> {
+pub(super) fn duration_within(value: &DeValue<'_>, bounds: &RangeInclusive<Duration>) -> Result<Duration, String> {
     let duration = match value.as_str() {
         Some(text) => parse_duration(text),
-        None => parse_integer(value)
-            .ok()
-            .filter(|number| *number == 0)
-            .map(|_| Duration::ZERO),
+        None => parse_integer(value).ok().filter(|number| *number == 0).map(|_| Duration::ZERO),
     };
     let duration = duration.ok_or_else(|| expected(DURATION, value))?;
     if bounds.contains(&duration) {
         return Ok(duration);
     }
-    Err(format!(
-        "must be from {} to {}",
-        show_duration(*bounds.start()),
-        show_duration(*bounds.end())
-    ))
+    Err(format!("must be from {} to {}", show_duration(*bounds.start()), show_duration(*bounds.end())))
 }
 
 fn within<T>(number: u64, bounds: &RangeInclusive<T>) -> Result<T, String>

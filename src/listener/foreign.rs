@@ -24,17 +24,8 @@ pub(super) const TLS_HANDSHAKE: u8 = 0x16;
 /// First byte of every CONNECT packet [MQTT-3.1.0-1].
 pub(super) const CONNECT: u8 = 0x10;
 
-const METHODS: [&[u8]; 9] = [
-    b"GET ",
-    b"HEAD ",
-    b"POST ",
-    b"PUT ",
-    b"OPTIONS ",
-    b"DELETE ",
-    b"CONNECT ",
-    b"PATCH ",
-    b"PRI ",
-];
+const METHODS: [&[u8]; 9] =
+    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"DELETE ", b"CONNECT ", b"PATCH ", b"PRI "];
 
 /// Which protocol speaks; `None` when these bytes do not yet decide it.
 pub(super) fn protocol(bytes: &[u8]) -> Option<Foreign> {

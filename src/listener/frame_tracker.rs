@@ -27,9 +27,7 @@ impl FrameTracker {
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         while let Some(first) = bytes.first() {
             if self.payload_left > 0 {
-                let len = usize::try_from(self.payload_left)
-                    .unwrap_or(usize::MAX)
-                    .min(bytes.len());
+                let len = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(bytes.len());
                 self.payload_left -= len as u64;
                 bytes = &bytes[len..];
                 continue;
@@ -58,11 +56,7 @@ impl FrameTracker {
     }
 
     fn end_of_head(&mut self) {
-        let length = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |length, byte| length << 8 | u64::from(*byte))
-        };
+        let length = |bytes: &[u8]| bytes.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
         self.payload_left = match self.head[1] & 0x7F {
             126 => length(&self.head[2..4]),
             127 => length(&self.head[2..10]),

@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use super::foreign::{self, Foreign};
 use crate::config;
-use crate::mqtt::{
-    ConnAck, Connect, Malformed, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode,
-};
+use crate::mqtt::{ConnAck, Connect, Malformed, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::mqtt::{connect_version, decode, next_frame};
 
 /// Longest CONNECT that is read, whatever the largest packet may be later: six fields of 64 KiB, and user properties. What is sent
@@ -74,10 +72,7 @@ pub(super) fn judge<'a>(bytes: &'a [u8], rules: &Rules<'_>) -> Verdict<'a> {
     };
     match decode(&frame, ProtocolVersion::V5, Peer::Client) {
         Ok(Packet::Connect(connect)) => match check(&connect, rules) {
-            Ok(()) => Verdict::Hello {
-                connect,
-                packet_len: frame.total_len,
-            },
+            Ok(()) => Verdict::Hello { connect, packet_len: frame.total_len },
             Err((reason, what)) => Verdict::Refused(Refusal::of(&connect, reason, what)),
         },
         Ok(_) => Verdict::Foreign(Foreign::Unknown),
@@ -108,21 +103,11 @@ impl Refusal {
             properties.push(Property::ReasonString(self.what));
         }
         let mut packet = Vec::new();
-        let connack = ConnAck {
-            session_present: false,
-            reason: self.reason,
-            properties: properties.as_properties(),
-        };
+        let connack = ConnAck { session_present: false, reason: self.reason, properties: properties.as_properties() };
         connack.encode(version, &mut packet);
-        if self
-            .packet_bytes_max
-            .is_some_and(|max| packet.len() > max as usize)
-        {
+        if self.packet_bytes_max.is_some_and(|max| packet.len() > max as usize) {
             packet.clear();
-            let connack = ConnAck {
-                properties: Default::default(),
-                ..connack
-            };
+            let connack = ConnAck { properties: Default::default(), ..connack };
             connack.encode(version, &mut packet);
         }
         packet
@@ -131,33 +116,17 @@ impl Refusal {
 
 /// What a listener asks of a CONNECT that is well formed.
 fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'static str)> {
-    if !rules
-        .listener
-        .protocol_versions
-        .contains(&connect.version.level())
-    {
-        return Err((
-            ReasonCode::UnsupportedProtocolVersion,
-            "this protocol version is not let in on this listener",
-        ));
+    if !rules.listener.protocol_versions.contains(&connect.version.level()) {
+        return Err((ReasonCode::UnsupportedProtocolVersion, "this protocol version is not let in on this listener"));
     }
     if rules.over_limit {
-        return Err((
-            ReasonCode::QuotaExceeded,
-            "max_connections of the listener is reached",
-        ));
+        return Err((ReasonCode::QuotaExceeded, "max_connections of the listener is reached"));
     }
     if connect.properties.authentication_method().is_some() {
-        return Err((
-            ReasonCode::BadAuthenticationMethod,
-            "no authentication method is supported [MQTT-4.12.0-1]",
-        ));
+        return Err((ReasonCode::BadAuthenticationMethod, "no authentication method is supported [MQTT-4.12.0-1]"));
     }
     if connect.client_id.len() > rules.mqtt.max_client_id_bytes {
-        return Err((
-            ReasonCode::ClientIdentifierNotValid,
-            "the client id is longer than max_client_id_bytes",
-        ));
+        return Err((ReasonCode::ClientIdentifierNotValid, "the client id is longer than max_client_id_bytes"));
     }
     Ok(())
 }
@@ -171,21 +140,14 @@ fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
         (None, ReasonCode::UnsupportedProtocolVersion) => nearest_version(body),
         _ => None,
     };
-    Refusal {
-        answer,
-        reason: malformed.reason,
-        what: malformed.what,
-        client_id: None,
-        packet_bytes_max: None,
-    }
+    Refusal { answer, reason: malformed.reason, what: malformed.what, client_id: None, packet_bytes_max: None }
 }
 
 /// What follows the fixed header, as far as it is there: the Remaining Length ends with the first byte without its highest bit.
 fn connect_body(bytes: &[u8]) -> &[u8] {
     let length = bytes.get(1..).unwrap_or_default();
     let last = length.iter().take(4).position(|byte| byte & 0x80 == 0);
-    last.and_then(|last| length.get(last + 1..))
-        .unwrap_or_default()
+    last.and_then(|last| length.get(last + 1..)).unwrap_or_default()
 }
 
 /// The form of a refusal that a client of a version that does not exist is most likely to understand; `None` when it does not even say MQTT.

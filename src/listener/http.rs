@@ -41,14 +41,9 @@ pub(super) struct Response {
 
 impl Response {
     pub(super) fn new(status: Status) -> Self {
-        let head = format!(
-            "HTTP/1.1 {}\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n",
-            status.line()
-        );
-        Self {
-            head,
-            body: Cow::Borrowed(""),
-        }
+        let head =
+            format!("HTTP/1.1 {}\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n", status.line());
+        Self { head, body: Cow::Borrowed("") }
     }
 
     /// Adds a header field; neither part may come from the network.
@@ -65,13 +60,7 @@ impl Response {
     }
 
     pub(super) fn into_bytes(self) -> Vec<u8> {
-        format!(
-            "{}Content-Length: {}\r\n\r\n{}",
-            self.head,
-            self.body.len(),
-            self.body
-        )
-        .into_bytes()
+        format!("{}Content-Length: {}\r\n\r\n{}", self.head, self.body.len(), self.body).into_bytes()
     }
 }
 
@@ -80,10 +69,7 @@ pub(super) fn host_name(head: &[u8]) -> Option<String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     request.parse(head).ok()?;
-    let host = request
-        .headers
-        .iter()
-        .find(|header| header.name.eq_ignore_ascii_case("host"))?;
+    let host = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"))?;
     let (name, _port) = split_port(std::str::from_utf8(host.value).ok()?.trim());
     is_host_name(name).then(|| name.to_owned())
 }
@@ -91,19 +77,13 @@ pub(super) fn host_name(head: &[u8]) -> Option<String> {
 /// Splits an authority at its port: `[::1]:80` gives `[::1]` and `80`.
 pub(super) fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
-        Some((name, port))
-            if !port.contains(']') && (!name.contains(':') || name.ends_with(']')) =>
-        {
-            (name, Some(port))
-        }
+        Some((name, port)) if !port.contains(']') && (!name.contains(':') || name.ends_with(']')) => (name, Some(port)),
         _ => (authority, None),
     }
 }
 
 fn is_host_name(name: &str) -> bool {
-    let plain = |byte: u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
-    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
     !name.is_empty() && name.len() <= 255 && name.bytes().all(plain)
 }
 
@@ -122,28 +102,16 @@ mod tests {
 
     #[test]
     fn a_host_is_repeated_only_when_it_looks_like_one() {
-        assert_eq!(
-            host_name(b"GET / HTTP/1.1\r\nHOST: b.example:1883\r\n\r\n").as_deref(),
-            Some("b.example")
-        );
+        assert_eq!(host_name(b"GET / HTTP/1.1\r\nHOST: b.example:1883\r\n\r\n").as_deref(), Some("b.example"));
         assert_eq!(host_name(b"GET / HTTP/1.1\r\nHost: <script>\r\n\r\n"), None);
         assert_eq!(host_name(b"GET / HTTP/1.1\r\n\r\n"), None);
     }
 
     #[test]
     fn a_response_says_its_length_and_closes() {
-        let bytes = Response::new(Status::NotFound)
-            .header("X-A", "b")
-            .body("gone\n")
-            .into_bytes();
+        let bytes = Response::new(Status::NotFound).header("X-A", "b").body("gone\n").into_bytes();
         let text = String::from_utf8(bytes).unwrap();
-        assert!(
-            text.starts_with("HTTP/1.1 404 Not Found\r\nConnection: close\r\n"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("X-A: b\r\nContent-Length: 5\r\n\r\ngone\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("HTTP/1.1 404 Not Found\r\nConnection: close\r\n"), "{text}");
+        assert!(text.ends_with("X-A: b\r\nContent-Length: 5\r\n\r\ngone\n"), "{text}");
     }
 }

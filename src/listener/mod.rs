@@ -122,16 +122,13 @@ impl<D: Dispatch> Acceptor<D> {
                 Accepted::Connection(socket, peer) => self.take(socket, peer, &mut first_bytes),
                 Accepted::Nothing => return Batch::Drained,
                 Accepted::Failed(error) => {
-                    tracing::debug!(%error, "a connection died before it was accepted")
+                    tracing::debug!(event = "accept", %error, "a connection died before it was accepted")
                 }
                 Accepted::Exhausted(error) => {
-                    self.listener
-                        .counts
-                        .accept_failed
-                        .fetch_add(1, Ordering::Relaxed);
+                    self.listener.counts.accept_failed.fetch_add(1, Ordering::Relaxed);
                     if let Some(left_out) = permit(Cause::Accept) {
                         let listener = self.listener.config.name.as_str();
-                        tracing::error!(listener, %error, left_out, "cannot accept connections: raise the limit of open files");
+                        tracing::error!(event = "accept", listener, %error, left_out, "cannot accept connections: raise the limit of open files");
                     }
                     return Batch::Exhausted;
                 }
@@ -140,74 +137,42 @@ impl<D: Dispatch> Acceptor<D> {
         Batch::Full
     }
 
-    fn take(
-        self: &Rc<Self>,
-        socket: std::net::TcpStream,
-        peer: SocketAddr,
-        first_bytes: &mut [u8],
-    ) {
-        self.listener
-            .counts
-            .accepted
-            .fetch_add(1, Ordering::Relaxed);
+    fn take(self: &Rc<Self>, socket: std::net::TcpStream, peer: SocketAddr, first_bytes: &mut [u8]) {
+        self.listener.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let Some(slot) = self.listener.occupy() else {
             self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
             if let Some(left_out) = permit(Cause::HardLimit) {
                 let listener = self.listener.config.name.as_str();
-                tracing::warn!(listener, %peer, left_out, "connection closed: far above max_connections");
+                tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: far above max_connections");
             }
             return;
         };
-        let newcomer = Newcomer {
-            slot,
-            peer,
-            accepted_at: self.clock.now(),
-        };
+        let newcomer = Newcomer { slot, peer, accepted_at: self.clock.now() };
         if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
             return self.wait_for(newcomer, socket, Vec::new());
         }
         match (&socket).read(first_bytes) {
             Ok(0) => report(self, peer, &End::Silent),
             Ok(len) => self.greet_at_once(newcomer, socket, &first_bytes[..len]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.wait_for(newcomer, socket, Vec::new())
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for(newcomer, socket, Vec::new()),
             Err(error) => report(self, peer, &End::Network(error)),
         }
     }
 
     /// The short way: the whole CONNECT is there and nothing has to be waited for.
-    fn greet_at_once(
-        self: &Rc<Self>,
-        newcomer: Newcomer,
-        socket: std::net::TcpStream,
-        bytes: &[u8],
-    ) {
-        let Verdict::Hello {
-            connect,
-            packet_len,
-        } = greeting::judge(bytes, &self.rules(&newcomer.slot))
-        else {
+    fn greet_at_once(self: &Rc<Self>, newcomer: Newcomer, socket: std::net::TcpStream, bytes: &[u8]) {
+        let Verdict::Hello { connect, packet_len } = greeting::judge(bytes, &self.rules(&newcomer.slot)) else {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         };
         if self.access.needs_hashing(connect.user_name) {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         }
-        let identity =
-            self.access
-                .authenticate(self.allows_anonymous(), connect.user_name, connect.password);
+        let identity = self.access.authenticate(self.allows_anonymous(), connect.user_name, connect.password);
         match identity.now_or_never() {
             Some(Ok(identity)) => {
                 let peer = newcomer.peer;
                 let stream = ByteStream::Tcp(Socket::detached(socket));
-                if let Err(end) = submit(
-                    self,
-                    newcomer,
-                    stream,
-                    &connect,
-                    identity,
-                    bytes.split_at(packet_len),
-                ) {
+                if let Err(end) = submit(self, newcomer, stream, &connect, identity, bytes.split_at(packet_len)) {
                     report(self, peer, &end);
                 }
             }
@@ -220,11 +185,7 @@ impl<D: Dispatch> Acceptor<D> {
     }
 
     fn rules(&self, slot: &ListenerSlot) -> Rules<'_> {
-        Rules {
-            listener: &self.listener.config,
-            mqtt: &self.mqtt,
-            over_limit: slot.over_limit(),
-        }
+        Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit: slot.over_limit() }
     }
 
     fn allows_anonymous(&self) -> bool {

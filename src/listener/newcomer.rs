@@ -89,29 +89,16 @@ async fn try_welcome<D: Dispatch>(
     let mut stream = establish(acceptor, socket).await?;
     let mut bytes = early;
     let rules = acceptor.rules(&newcomer.slot);
-    let reading = read_until(&mut stream, &mut bytes, |bytes| {
-        !matches!(greeting::judge(bytes, &rules), Verdict::Incomplete)
-    });
+    let reading =
+        read_until(&mut stream, &mut bytes, |bytes| !matches!(greeting::judge(bytes, &rules), Verdict::Incomplete));
     let connect_timeout = acceptor.listener.config.connect_timeout;
-    tokio::time::timeout(connect_timeout, reading)
-        .await
-        .map_err(|_| End::TimedOut("no CONNECT in time"))??;
+    tokio::time::timeout(connect_timeout, reading).await.map_err(|_| End::TimedOut("no CONNECT in time"))??;
     let refusal = match greeting::judge(&bytes, &rules) {
-        Verdict::Hello {
-            connect,
-            packet_len,
-        } => match authenticate(acceptor, &connect).await {
+        Verdict::Hello { connect, packet_len } => match authenticate(acceptor, &connect).await {
             Ok(identity) => {
-                return submit(
-                    acceptor,
-                    newcomer,
-                    stream,
-                    &connect,
-                    identity,
-                    bytes.split_at(packet_len),
-                );
+                return submit(acceptor, newcomer, stream, &connect, identity, bytes.split_at(packet_len));
             }
-            Err(reason) => Refusal::of(&connect, reason, ""),
+            Err(reason) => Refusal::of(&connect, reason, why_not_let_in(reason)),
         },
         Verdict::Refused(refusal) => refusal,
         Verdict::Foreign(found) => return Err(turn_away(acceptor, stream, bytes, found).await),
@@ -131,13 +118,9 @@ pub(super) fn submit<D: Dispatch>(
     identity: Identity,
     bytes: (&[u8], &[u8]),
 ) -> Result<(), End> {
-    let (client_id, assigned_client_id) = greeting::client_id(connect)
-        .map_err(|error| End::Network(io::Error::other(error.to_string())))?;
-    acceptor
-        .listener
-        .counts
-        .greeted
-        .fetch_add(1, Ordering::Relaxed);
+    let (client_id, assigned_client_id) =
+        greeting::client_id(connect).map_err(|error| End::Network(io::Error::other(error.to_string())))?;
+    acceptor.listener.counts.greeted.fetch_add(1, Ordering::Relaxed);
     acceptor.dispatch.submit(Greeted {
         stream,
         connect: bytes.0.into(),
@@ -152,22 +135,23 @@ pub(super) fn submit<D: Dispatch>(
     Ok(())
 }
 
-async fn authenticate<D: Dispatch>(
-    acceptor: &Acceptor<D>,
-    connect: &Connect<'_>,
-) -> Result<Identity, ReasonCode> {
+async fn authenticate<D: Dispatch>(acceptor: &Acceptor<D>, connect: &Connect<'_>) -> Result<Identity, ReasonCode> {
     let anonymous = acceptor.allows_anonymous();
-    acceptor
-        .access
-        .authenticate(anonymous, connect.user_name, connect.password)
-        .await
+    acceptor.access.authenticate(anonymous, connect.user_name, connect.password).await
+}
+
+/// What [`Access::authenticate`](crate::access::Access::authenticate) means by its reasons, for the log and the client.
+fn why_not_let_in(reason: ReasonCode) -> &'static str {
+    match reason {
+        ReasonCode::NotAuthorized => "there is no user name, and anonymous clients are not let in",
+        ReasonCode::BadUserNameOrPassword => "unknown user or wrong password",
+        ReasonCode::ServerBusy => "too many passwords are waiting to be checked",
+        _ => "the password could not be checked",
+    }
 }
 
 /// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
-async fn establish<D: Dispatch>(
-    acceptor: &Acceptor<D>,
-    socket: TcpStream,
-) -> Result<ByteStream, End> {
+async fn establish<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
     if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
         return Ok(ByteStream::Tcp(Socket::attached(socket)));
@@ -179,10 +163,7 @@ async fn establish<D: Dispatch>(
 }
 
 /// Each handshake in a box of its own: a connection carries the memory only of the one that it is in.
-async fn shake_hands<D: Dispatch>(
-    acceptor: &Acceptor<D>,
-    socket: TcpStream,
-) -> Result<ByteStream, End> {
+async fn shake_hands<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
     let is_websocket = acceptor.listener.config.protocol == Protocol::Ws;
     match &acceptor.tls {
         Some(tls) => {
@@ -206,38 +187,23 @@ async fn accept_tls<D>(
     let mut first = [0; 1];
     match socket.peek(&mut first).await? {
         0 => Err(End::Silent),
-        _ if first[0] == foreign::TLS_HANDSHAKE => {
-            tls.accept(Socket::attached(socket)).await.map_err(End::Tls)
-        }
+        _ if first[0] == foreign::TLS_HANDSHAKE => tls.accept(Socket::attached(socket)).await.map_err(End::Tls),
         _ => {
             let mut bytes = Vec::new();
-            read_until(&mut socket, &mut bytes, |bytes| {
-                foreign::protocol(bytes).is_some()
-            })
-            .await?;
+            read_until(&mut socket, &mut bytes, |bytes| foreign::protocol(bytes).is_some()).await?;
             let found = foreign::protocol(&bytes).unwrap_or(Foreign::Unknown);
             if found == Foreign::Http {
                 read_head(&mut socket, &mut bytes).await?;
-                farewell(
-                    &mut socket,
-                    &foreign::http_on_tls_port(acceptor.listener.config.scheme()),
-                )
-                .await;
+                farewell(&mut socket, &foreign::http_on_tls_port(acceptor.listener.config.scheme())).await;
             }
             Err(End::Foreign(found))
         }
     }
 }
 
-async fn upgrade<D, S: Layered + 'static>(
-    acceptor: &Acceptor<D>,
-    mut stream: S,
-) -> Result<ByteStream, End> {
+async fn upgrade<D, S: Layered + 'static>(acceptor: &Acceptor<D>, mut stream: S) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
-    let rules = upgrade::Rules {
-        path: &config.path,
-        allowed_origins: &config.allowed_origins,
-    };
+    let rules = upgrade::Rules { path: &config.path, allowed_origins: &config.allowed_origins };
     let mut bytes = Vec::new();
     let wanted = |bytes: &[u8]| match foreign::protocol(bytes) {
         None => false,
@@ -250,17 +216,9 @@ async fn upgrade<D, S: Layered + 'static>(
         found => return Err(End::Foreign(found.unwrap_or(Foreign::Unknown))),
     }
     match upgrade::judge(&bytes, &rules) {
-        Judgement::Accept {
-            response,
-            head_len,
-            subprotocol,
-        } => {
+        Judgement::Accept { response, head_len, subprotocol } => {
             if subprotocol.is_none() {
-                acceptor
-                    .listener
-                    .counts
-                    .no_subprotocol
-                    .fetch_add(1, Ordering::Relaxed);
+                acceptor.listener.counts.no_subprotocol.fetch_add(1, Ordering::Relaxed);
             }
             stream.write_all(&response).await?;
             stream.flush().await?;
@@ -288,20 +246,14 @@ async fn turn_away<D: Dispatch>(
         if let Ok(Err(end)) = head {
             return end;
         }
-        farewell(
-            &mut stream,
-            &foreign::http_on_mqtt_port(&bytes, &acceptor.listener),
-        )
-        .await;
+        farewell(&mut stream, &foreign::http_on_mqtt_port(&bytes, &acceptor.listener)).await;
     }
     End::Foreign(found)
 }
 
 /// Reads to the end of an HTTP head, which is answered as a whole or not at all.
 async fn read_head<S: AsyncRead + Unpin>(stream: &mut S, bytes: &mut Vec<u8>) -> Result<(), End> {
-    let ended = |bytes: &[u8]| {
-        bytes.len() >= HEAD_BYTES_MAX || memchr::memmem::find(bytes, b"\r\n\r\n").is_some()
-    };
+    let ended = |bytes: &[u8]| bytes.len() >= HEAD_BYTES_MAX || memchr::memmem::find(bytes, b"\r\n\r\n").is_some();
     read_until(stream, bytes, ended).await
 }
 
@@ -314,21 +266,14 @@ async fn read_until<S: AsyncRead + Unpin>(
     while !enough(bytes) {
         let keep = |read: &[u8]| bytes.extend_from_slice(read);
         if read_some(stream, keep).await? == 0 {
-            return Err(if bytes.is_empty() {
-                End::Silent
-            } else {
-                End::Left
-            });
+            return Err(if bytes.is_empty() { End::Silent } else { End::Left });
         }
     }
     Ok(())
 }
 
 /// Reads once, by way of the stack, which lends its room only for the moment in which there is something to read.
-async fn read_some<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    mut keep: impl FnMut(&[u8]),
-) -> io::Result<usize> {
+async fn read_some<S: AsyncRead + Unpin>(stream: &mut S, mut keep: impl FnMut(&[u8])) -> io::Result<usize> {
     std::future::poll_fn(|cx| {
         let mut scratch = [MaybeUninit::uninit(); READ_BYTES];
         let mut buf = ReadBuf::uninit(&mut scratch);
@@ -360,7 +305,7 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
     let Some((cause, what)) = cause(acceptor, end) else {
-        tracing::debug!(listener, %peer, ?end, "connection ended before its CONNECT");
+        tracing::debug!(event = "close", listener, %peer, ?end, "connection ended before its CONNECT");
         return;
     };
     let Some(left_out) = permit(cause) else {
@@ -368,14 +313,16 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
     };
     match end {
         End::Refused(refusal) => tracing::warn!(
-            listener, %peer, client = refusal.client_id.as_deref().unwrap_or_default(),
+            event = "refused", listener, %peer, client_id = refusal.client_id.as_deref().unwrap_or_default(),
             reason = refusal.reason.name(), left_out, "connection refused: {}", refusal.what
         ),
         End::Network(error) | End::Tls(error) => {
-            tracing::warn!(listener, %peer, %error, left_out, "{what}");
+            tracing::warn!(event = "refused", listener, %peer, %error, left_out, "{what}");
         }
-        End::Upgrade(why) => tracing::warn!(listener, %peer, ?why, left_out, "{what}"),
-        _ => tracing::warn!(listener, %peer, left_out, "{what}"),
+        End::Upgrade(why) => {
+            tracing::warn!(event = "refused", listener, %peer, ?why, left_out, "{what}")
+        }
+        _ => tracing::warn!(event = "refused", listener, %peer, left_out, "{what}"),
     }
 }
 
@@ -395,10 +342,7 @@ fn counter<'a, D>(acceptor: &'a Acceptor<D>, end: &End) -> Option<&'a AtomicU64>
 }
 
 fn is_malformed(reason: ReasonCode) -> bool {
-    matches!(
-        reason,
-        ReasonCode::MalformedPacket | ReasonCode::ProtocolError | ReasonCode::PacketTooLarge
-    )
+    matches!(reason, ReasonCode::MalformedPacket | ReasonCode::ProtocolError | ReasonCode::PacketTooLarge)
 }
 
 /// Under which cause an end is logged, and how it is said; `None` for what is no more than a probe or a lost connection.
@@ -416,21 +360,16 @@ fn cause<D>(acceptor: &Acceptor<D>, end: &End) -> Option<(Cause, &'static str)> 
             Cause::TlsOnPlainPort,
             "a TLS client on a port without TLS: it wants a listener with tls, or must connect without",
         ),
-        End::Foreign(Foreign::Mqtt | Foreign::Http) if is_tls => (
-            Cause::PlainOnTlsPort,
-            "a client without TLS on a port with TLS",
-        ),
-        End::Foreign(Foreign::Http) => (
-            Cause::HttpOnMqttPort,
-            "an HTTP or WebSocket client on an MQTT port: it was told the WebSocket address",
-        ),
+        End::Foreign(Foreign::Mqtt | Foreign::Http) if is_tls => {
+            (Cause::PlainOnTlsPort, "a client without TLS on a port with TLS")
+        }
+        End::Foreign(Foreign::Http) => {
+            (Cause::HttpOnMqttPort, "an HTTP or WebSocket client on an MQTT port: it was told the WebSocket address")
+        }
         End::Foreign(Foreign::Mqtt) if config.protocol == Protocol::Ws => {
             (Cause::NotMqtt, "a plain MQTT client on a WebSocket port")
         }
-        End::Foreign(_) => (
-            Cause::NotMqtt,
-            "the first bytes are of no protocol spoken here",
-        ),
+        End::Foreign(_) => (Cause::NotMqtt, "the first bytes are of no protocol spoken here"),
         End::Upgrade(upgrade::Refusal::Origin(_)) => (
             Cause::Origin,
             "WebSocket refused for its Origin: if the page is yours, add the origin to allowed_origins of the [[listener]]",

@@ -42,10 +42,7 @@ const TICKETS: usize = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{}: {cause}", path.display())]
-    File {
-        path: PathBuf,
-        cause: rustls_pki_types::pem::Error,
-    },
+    File { path: PathBuf, cause: rustls_pki_types::pem::Error },
     #[error("{}: no certificate in it", .0.display())]
     NoCertificate(PathBuf),
     #[error("{}: {cause}", path.display())]
@@ -55,11 +52,7 @@ pub enum TlsError {
     #[error("client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
     #[error("{} and {}: {cause}", cert.display(), key.display())]
-    Pair {
-        cert: PathBuf,
-        key: PathBuf,
-        cause: Box<rustls::Error>,
-    },
+    Pair { cert: PathBuf, key: PathBuf, cause: Box<rustls::Error> },
     #[error("{0}")]
     Setup(#[from] rustls::Error),
 }
@@ -109,10 +102,7 @@ impl TlsReload {
             provider,
             ticketer,
             current: ArcSwap::new(config),
-            seen: Mutex::new(Seen {
-                looked: before.clone(),
-                read: before,
-            }),
+            seen: Mutex::new(Seen { looked: before.clone(), read: before }),
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         }))
@@ -125,20 +115,17 @@ impl TlsReload {
     pub fn reload(&self) -> Result<(), TlsError> {
         let before = look(&self.files);
         let outcome = read(&self.files, &self.provider, self.ticketer.as_ref());
-        *self.seen.lock() = Seen {
-            looked: before.clone(),
-            read: before,
-        };
+        *self.seen.lock() = Seen { looked: before.clone(), read: before };
         match outcome {
             Ok(config) => {
                 self.current.store(config);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(cert = %self.files.cert.display(), "TLS files read again");
+                tracing::info!(event = "tls", cert = %self.files.cert.display(), "TLS files read again");
                 Ok(())
             }
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "TLS files are not usable; those read before stay in use");
+                tracing::error!(event = "tls", %error, "TLS files are not usable; those read before stay in use");
                 Err(error)
             }
         }
@@ -157,11 +144,7 @@ impl TlsReload {
             seen.looked = now;
             settled && new
         };
-        if settled_and_new {
-            self.reload().map(|()| true)
-        } else {
-            Ok(false)
-        }
+        if settled_and_new { self.reload().map(|()| true) } else { Ok(false) }
     }
 
     /// Looks after the files until `shutdown` says true. One task per listener, on any runtime.
@@ -179,10 +162,7 @@ impl TlsReload {
 
     /// How often the files were read again with success, and without.
     pub fn counts(&self) -> (u64, u64) {
-        (
-            self.reloads.load(Ordering::Relaxed),
-            self.failures.load(Ordering::Relaxed),
-        )
+        (self.reloads.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
     pub(super) async fn accept(&self, socket: Socket) -> io::Result<TlsLayer> {
@@ -206,11 +186,7 @@ fn look(files: &Tls) -> Vec<Look> {
             inode: 0,
         },
     };
-    [Some(&files.cert), Some(&files.key), files.ca.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(|path| one(path))
-        .collect()
+    [Some(&files.cert), Some(&files.key), files.ca.as_ref()].into_iter().flatten().map(|path| one(path)).collect()
 }
 
 fn read(
@@ -219,21 +195,14 @@ fn read(
     ticketer: Option<&Arc<dyn ProducesTickets>>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|cause| TlsError::File {
-        path: files.key.clone(),
-        cause,
-    })?;
-    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
-        .with_protocol_versions(versions(files))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|cause| TlsError::File { path: files.key.clone(), cause })?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider)).with_protocol_versions(versions(files))?;
     let builder = match verifier(files, provider)? {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let pair = |cause| TlsError::Pair {
-        cert: files.cert.clone(),
-        key: files.key.clone(),
-        cause: Box::new(cause),
-    };
+    let pair = |cause| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), cause: Box::new(cause) };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     match ticketer {
         Some(ticketer) => {
@@ -257,40 +226,21 @@ fn versions(files: &Tls) -> &'static [&'static SupportedProtocolVersion] {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let file = |cause| TlsError::File {
-        path: path.to_owned(),
-        cause,
-    };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(file)?
-        .collect::<Result<_, _>>()
-        .map_err(file)?;
-    if chain.is_empty() {
-        Err(TlsError::NoCertificate(path.to_owned()))
-    } else {
-        Ok(chain)
-    }
+    let file = |cause| TlsError::File { path: path.to_owned(), cause };
+    let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(file)?.collect::<Result<_, _>>().map_err(file)?;
+    if chain.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(chain) }
 }
 
-fn verifier(
-    files: &Tls,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+fn verifier(files: &Tls, provider: &Arc<CryptoProvider>) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
     if files.verify == Verify::None {
         return Ok(None);
     }
     let path = files.ca.as_ref().ok_or(TlsError::NoAuthority)?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|cause| TlsError::Authority {
-                path: path.clone(),
-                cause,
-            })?;
+        roots.add(certificate).map_err(|cause| TlsError::Authority { path: path.clone(), cause })?;
     }
-    let builder =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     let builder = match files.verify {
         Verify::Require => builder,
         Verify::Optional | Verify::None => builder.allow_unauthenticated(),
@@ -312,27 +262,17 @@ impl Layered for TlsLayer {
 }
 
 impl AsyncRead for TlsLayer {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.get_mut().0).poll_read(cx, buf) {
             // Devices that are switched off send no close_notify; packets say themselves where they end.
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Poll::Ready(Ok(()))
-            }
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             other => other,
         }
     }
 }
 
 impl AsyncWrite for TlsLayer {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
     }
 

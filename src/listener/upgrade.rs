@@ -25,11 +25,7 @@ pub(super) enum Judgement {
     /// The head is not complete.
     Incomplete,
     /// Write `response`; what follows the first `head_len` bytes are frames.
-    Accept {
-        response: Vec<u8>,
-        head_len: usize,
-        subprotocol: Option<&'static str>,
-    },
+    Accept { response: Vec<u8>, head_len: usize, subprotocol: Option<&'static str> },
     /// Write `response` and close.
     Refuse { response: Vec<u8>, why: Refusal },
 }
@@ -60,30 +56,19 @@ pub(super) fn judge(bytes: &[u8], rules: &Rules<'_>) -> Judgement {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
-        Ok(httparse::Status::Complete(head_len)) if head_len <= HEAD_BYTES_MAX => {
-            match answer(&request, rules) {
-                Ok((response, subprotocol)) => Judgement::Accept {
-                    response,
-                    head_len,
-                    subprotocol,
-                },
-                Err(why) => refuse(why, rules),
-            }
-        }
+        Ok(httparse::Status::Complete(head_len)) if head_len <= HEAD_BYTES_MAX => match answer(&request, rules) {
+            Ok((response, subprotocol)) => Judgement::Accept { response, head_len, subprotocol },
+            Err(why) => refuse(why, rules),
+        },
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Judgement::Incomplete,
         Ok(_) | Err(httparse::Error::TooManyHeaders) => refuse(Refusal::HeadTooLarge, rules),
         Err(_) => refuse(Refusal::Malformed("this is no HTTP request"), rules),
     }
 }
 
-fn answer(
-    request: &httparse::Request<'_, '_>,
-    rules: &Rules<'_>,
-) -> Result<(Vec<u8>, Option<&'static str>), Refusal> {
+fn answer(request: &httparse::Request<'_, '_>, rules: &Rules<'_>) -> Result<(Vec<u8>, Option<&'static str>), Refusal> {
     if request.method != Some("GET") || request.version != Some(1) {
-        return Err(Refusal::Malformed(
-            "a WebSocket handshake is a GET of HTTP/1.1",
-        ));
+        return Err(Refusal::Malformed("a WebSocket handshake is a GET of HTTP/1.1"));
     }
     check_path(request.path.unwrap_or("/"), rules)?;
     if !lists(request, "upgrade", "websocket") || !lists(request, "connection", "upgrade") {
@@ -94,9 +79,7 @@ fn answer(
     }
     let key = header(request, "sec-websocket-key").unwrap_or_default();
     if STANDARD.decode(key).map_or(0, |nonce| nonce.len()) != 16 {
-        return Err(Refusal::Malformed(
-            "Sec-WebSocket-Key must be 16 bytes in base64",
-        ));
+        return Err(Refusal::Malformed("Sec-WebSocket-Key must be 16 bytes in base64"));
     }
     check_origin(request, rules)?;
     let subprotocol = choose_subprotocol(request)?;
@@ -105,11 +88,7 @@ fn answer(
 
 fn check_path(target: &str, rules: &Rules<'_>) -> Result<(), Refusal> {
     let path = target.split(['?', '#']).next().unwrap_or_default();
-    if path == rules.path || path == "/" {
-        Ok(())
-    } else {
-        Err(Refusal::Path(shorten(path)))
-    }
+    if path == rules.path || path == "/" { Ok(()) } else { Err(Refusal::Path(shorten(path))) }
 }
 
 /// A request without an Origin comes from no browser and passes; the check protects users of browsers from foreign pages (RFC 6455, section 10.2).
@@ -122,19 +101,12 @@ fn check_origin(request: &httparse::Request<'_, '_>, rules: &Rules<'_>) -> Resul
         };
     };
     let host = header(request, "host").unwrap_or_default();
-    let allowed = rules
-        .allowed_origins
-        .iter()
-        .any(|rule| match rule.as_str() {
-            "*" => true,
-            "same" => is_same_host(origin, host),
-            rule => rule.eq_ignore_ascii_case(origin),
-        });
-    if allowed {
-        Ok(())
-    } else {
-        Err(Refusal::Origin(shorten(origin)))
-    }
+    let allowed = rules.allowed_origins.iter().any(|rule| match rule.as_str() {
+        "*" => true,
+        "same" => is_same_host(origin, host),
+        rule => rule.eq_ignore_ascii_case(origin),
+    });
+    if allowed { Ok(()) } else { Err(Refusal::Origin(shorten(origin))) }
 }
 
 /// Whether a page came from the host that it now connects to. The port is left out, as cookies leave it out: pages come from a web
@@ -145,30 +117,19 @@ fn is_same_host(origin: &str, host: &str) -> bool {
     };
     let (page, _) = split_port(authority);
     let (here, _) = split_port(host);
-    !page.is_empty()
-        && (page.eq_ignore_ascii_case(here) || (is_loopback(page) && is_loopback(here)))
+    !page.is_empty() && (page.eq_ignore_ascii_case(here) || (is_loopback(page) && is_loopback(here)))
 }
 
 fn is_loopback(host: &str) -> bool {
-    let bare = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(host);
-    bare.eq_ignore_ascii_case("localhost")
-        || bare
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback())
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The first of ours that the client offers. None offered is taken without an answer, for the sake of simple clients; only foreign
 /// ones offered is a client that wants something else.
-fn choose_subprotocol(
-    request: &httparse::Request<'_, '_>,
-) -> Result<Option<&'static str>, Refusal> {
+fn choose_subprotocol(request: &httparse::Request<'_, '_>) -> Result<Option<&'static str>, Refusal> {
     let mut foreign = None;
-    for offered in
-        named(request, "sec-websocket-protocol").flat_map(|value| value.split(|byte| *byte == b','))
-    {
+    for offered in named(request, "sec-websocket-protocol").flat_map(|value| value.split(|byte| *byte == b',')) {
         let offered = offered.trim_ascii();
         if let Some(ours) = SUBPROTOCOLS.iter().find(|ours| ours.as_bytes() == offered) {
             return Ok(Some(ours));
@@ -178,23 +139,14 @@ fn choose_subprotocol(
         }
     }
     match foreign {
-        Some(name) => Err(Refusal::Subprotocol(shorten(&String::from_utf8_lossy(
-            name,
-        )))),
+        Some(name) => Err(Refusal::Subprotocol(shorten(&String::from_utf8_lossy(name)))),
         None => Ok(None),
     }
 }
 
 fn switching(key: &str, subprotocol: Option<&'static str>) -> Vec<u8> {
-    let proof = STANDARD.encode(
-        Sha1::new()
-            .chain_update(key)
-            .chain_update(ACCEPT_GUID)
-            .finalize(),
-    );
-    let protocol = subprotocol.map_or(String::new(), |name| {
-        format!("Sec-WebSocket-Protocol: {name}\r\n")
-    });
+    let proof = STANDARD.encode(Sha1::new().chain_update(key).chain_update(ACCEPT_GUID).finalize());
+    let protocol = subprotocol.map_or(String::new(), |name| format!("Sec-WebSocket-Protocol: {name}\r\n"));
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {proof}\r\n{protocol}\r\n"
@@ -214,38 +166,23 @@ fn refuse(why: Refusal, rules: &Rules<'_>) -> Judgement {
             .header("Upgrade", "websocket")
             .header("Sec-WebSocket-Version", "13")
             .body("The version of WebSocket is 13\n"),
-        Refusal::Path(_) => {
-            Response::new(Status::NotFound).body(format!("MQTT over WebSocket is at {}\n", rules.path))
-        }
+        Refusal::Path(_) => Response::new(Status::NotFound).body(format!("MQTT over WebSocket is at {}\n", rules.path)),
         Refusal::Origin(_) => Response::new(Status::Forbidden)
             .body("This Origin is not allowed: add it to allowed_origins of the [[listener]]\n"),
         Refusal::Subprotocol(_) => {
             Response::new(Status::BadRequest).body("The sub-protocols here are mqtt and mqttv3.1\n")
         }
     };
-    Judgement::Refuse {
-        response: response.into_bytes(),
-        why,
-    }
+    Judgement::Refuse { response: response.into_bytes(), why }
 }
 
 /// The values of a header field, which may stand several times.
-fn named<'r>(
-    request: &'r httparse::Request<'_, '_>,
-    name: &'static str,
-) -> impl Iterator<Item = &'r [u8]> {
-    request
-        .headers
-        .iter()
-        .filter(move |header| header.name.eq_ignore_ascii_case(name))
-        .map(|header| header.value)
+fn named<'r>(request: &'r httparse::Request<'_, '_>, name: &'static str) -> impl Iterator<Item = &'r [u8]> {
+    request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
 fn header<'r>(request: &'r httparse::Request<'_, '_>, name: &'static str) -> Option<&'r str> {
-    named(request, name)
-        .next()
-        .and_then(|value| std::str::from_utf8(value).ok())
-        .map(str::trim)
+    named(request, name).next().and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
 }
 
 /// Whether a header field that is a comma-separated list has this element, in any case.

@@ -26,9 +26,7 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::error::{Error as FrameError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{
-    CloseFrame, Message, Role, WebSocketConfig, WebSocketContext,
-};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig, WebSocketContext};
 
 use super::frame_tracker::FrameTracker;
 
@@ -78,12 +76,7 @@ impl<S: Layered> WebSocket<S> {
             .max_write_buffer_size(2 * BUFFER_BYTES)
             .max_message_size(Some(message_bytes_max))
             .max_frame_size(Some(message_bytes_max));
-        let mut wire = Wire {
-            stream,
-            incoming: FrameTracker::default(),
-            shut: false,
-            behind: false,
-        };
+        let mut wire = Wire { stream, incoming: FrameTracker::default(), shut: false, behind: false };
         wire.incoming.feed(early);
         Self {
             wire,
@@ -111,11 +104,7 @@ impl<S: Layered> WebSocket<S> {
             self.unsent = Bytes::new();
             self.wire.shut = false;
         }
-        if self.wire.behind {
-            self.poll_library_out(cx)
-        } else {
-            Poll::Ready(Ok(()))
-        }
+        if self.wire.behind { self.poll_library_out(cx) } else { Poll::Ready(Ok(())) }
     }
 
     /// Sends what the library has queued: pongs, the Close frame.
@@ -130,19 +119,13 @@ impl<S: Layered> WebSocket<S> {
     }
 
     /// Writes one frame of all that was gathered and, behind it, `slices` of together `len` bytes. Pending has written nothing.
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[&[u8]],
-        len: usize,
-    ) -> Poll<io::Result<()>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>, slices: &[&[u8]], len: usize) -> Poll<io::Result<()>> {
         let mut head = [0; 10];
         let head = frame_head(&mut head, self.gathered.len() + len);
         let mut parts: SmallVec<[&[u8]; SLICES_MAX]> = SmallVec::new();
         parts.extend([head, &self.gathered]);
         parts.extend_from_slice(slices);
-        let vectors: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
-            parts.iter().map(|part| IoSlice::new(part)).collect();
+        let vectors: SmallVec<[IoSlice<'_>; SLICES_MAX]> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let sent = ready!(Pin::new(&mut self.wire.stream).poll_write_vectored(cx, &vectors))?;
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -162,13 +145,8 @@ impl<S: Layered> WebSocket<S> {
             return Ok(());
         }
         self.close_queued = true;
-        let frame = self
-            .close
-            .take()
-            .unwrap_or_else(|| close_frame(CloseCode::Normal, ""));
-        let library = self
-            .library
-            .get_or_insert_with(|| library(&[], self.config));
+        let frame = self.close.take().unwrap_or_else(|| close_frame(CloseCode::Normal, ""));
+        let library = self.library.get_or_insert_with(|| library(&[], self.config));
         match library.close(&mut self.wire.polled(cx), Some(frame)) {
             Ok(()) | Err(FrameError::ConnectionClosed | FrameError::AlreadyClosed) => Ok(()),
             Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -206,10 +184,7 @@ impl<S: Layered> WebSocket<S> {
                 }
                 Err(FrameError::ConnectionClosed | FrameError::AlreadyClosed) => self.ended = true,
                 Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.wire.incoming.is_between_messages()
-                        && !self.wire.behind
-                        && !self.close_queued
-                    {
+                    if self.wire.incoming.is_between_messages() && !self.wire.behind && !self.close_queued {
                         self.library = None;
                     }
                     return Poll::Pending;
@@ -247,34 +222,20 @@ impl<S: Layered> WebSocket<S> {
                 self.close_queued = true;
                 Ok(())
             }
-            FrameError::Protocol(ProtocolError::UnmaskedFrameFromClient) => Err(self.fail(
-                cx,
-                CloseCode::Protocol,
-                "a frame that is not masked (RFC 6455, section 5.1)",
-            )),
-            FrameError::Capacity(_) => Err(self.fail(
-                cx,
-                CloseCode::Size,
-                "a WebSocket message larger than the largest packet",
-            )),
-            FrameError::Utf8(_) => {
-                Err(self.fail(cx, CloseCode::Unsupported, "a text frame that is not UTF-8"))
+            FrameError::Protocol(ProtocolError::UnmaskedFrameFromClient) => {
+                Err(self.fail(cx, CloseCode::Protocol, "a frame that is not masked (RFC 6455, section 5.1)"))
             }
-            _ => Err(self.fail(
-                cx,
-                CloseCode::Protocol,
-                "a frame that breaks the rules of WebSocket",
-            )),
+            FrameError::Capacity(_) => {
+                Err(self.fail(cx, CloseCode::Size, "a WebSocket message larger than the largest packet"))
+            }
+            FrameError::Utf8(_) => Err(self.fail(cx, CloseCode::Unsupported, "a text frame that is not UTF-8")),
+            _ => Err(self.fail(cx, CloseCode::Protocol, "a frame that breaks the rules of WebSocket")),
         }
     }
 }
 
 impl<S: Layered> AsyncRead for WebSocket<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_receive(cx))?;
         let len = this.unread.len().min(buf.remaining());
@@ -289,11 +250,7 @@ impl<S: Layered> AsyncRead for WebSocket<S> {
 }
 
 impl<S: Layered> AsyncWrite for WebSocket<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
@@ -366,8 +323,7 @@ impl<S: Layered> Layered for WebSocket<S> {
 
     fn set_close_reason(&mut self, reason: ReasonCode) {
         // What was found here first is nearer to the cause.
-        self.close
-            .get_or_insert_with(|| close_frame(close_code(reason), reason.name()));
+        self.close.get_or_insert_with(|| close_frame(close_code(reason), reason.name()));
     }
 }
 
@@ -431,11 +387,7 @@ fn or_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 fn library(first: &[u8], config: WebSocketConfig) -> Box<WebSocketContext> {
     let mut buffer = Vec::with_capacity(first.len().max(BUFFER_BYTES));
     buffer.extend_from_slice(first);
-    Box::new(WebSocketContext::from_partially_read(
-        buffer,
-        Role::Server,
-        Some(config),
-    ))
+    Box::new(WebSocketContext::from_partially_read(buffer, Role::Server, Some(config)))
 }
 
 /// The head of an unmasked binary frame (RFC 6455, section 5.2).
@@ -463,11 +415,7 @@ fn frame_head(head: &mut [u8; 10], payload_len: usize) -> &[u8] {
 fn cut<'s>(slices: &'s [IoSlice<'_>]) -> (SmallVec<[&'s [u8]; SLICES_MAX]>, usize) {
     let mut parts = SmallVec::new();
     let mut len = 0;
-    for slice in slices
-        .iter()
-        .filter(|slice| !slice.is_empty())
-        .take(SLICES_MAX - 2)
-    {
+    for slice in slices.iter().filter(|slice| !slice.is_empty()).take(SLICES_MAX - 2) {
         let part = &slice[..slice.len().min(FRAME_BYTES_MAX - len)];
         len += part.len();
         parts.push(part);
@@ -491,10 +439,7 @@ fn copy_from(parts: &[&[u8]], mut sent: usize) -> Vec<u8> {
 }
 
 fn close_frame(code: CloseCode, reason: &'static str) -> CloseFrame {
-    CloseFrame {
-        code,
-        reason: reason.into(),
-    }
+    CloseFrame { code, reason: reason.into() }
 }
 
 /// How a reason is said in a Close frame: by the code of RFC 6455 that says the same, else 4000 + the reason code, since a browser shows
@@ -521,9 +466,7 @@ fn into_poll(error: FrameError) -> Poll<io::Result<()>> {
 fn into_io(error: FrameError) -> io::Error {
     match error {
         FrameError::Io(error) => error,
-        FrameError::ConnectionClosed | FrameError::AlreadyClosed => {
-            io::ErrorKind::BrokenPipe.into()
-        }
+        FrameError::ConnectionClosed | FrameError::AlreadyClosed => io::ErrorKind::BrokenPipe.into(),
         other => io::Error::new(io::ErrorKind::InvalidData, other),
     }
 }
@@ -537,25 +480,16 @@ mod tests {
 
     async fn pair() -> (TcpStream, WebSocket<Socket>) {
         let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let peer = TcpStream::connect(listening.local_addr().unwrap())
-            .await
-            .unwrap();
+        let peer = TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
         let (socket, _) = listening.accept().await.unwrap();
-        (
-            peer,
-            WebSocket::over(Socket::attached(socket), &[], 1 << 20),
-        )
+        (peer, WebSocket::over(Socket::attached(socket), &[], 1 << 20))
     }
 
     /// Polls a read that must find nothing.
     async fn finds_nothing(stream: &mut WebSocket<Socket>) {
         let mut buf = [0; 8];
         let nothing = std::future::poll_fn(|cx| {
-            Poll::Ready(
-                Pin::new(&mut *stream)
-                    .poll_read(cx, &mut ReadBuf::new(&mut buf))
-                    .is_pending(),
-            )
+            Poll::Ready(Pin::new(&mut *stream).poll_read(cx, &mut ReadBuf::new(&mut buf)).is_pending())
         });
         assert!(nothing.await);
     }
@@ -585,9 +519,7 @@ mod tests {
     async fn half_a_frame_and_half_a_message_are_kept() {
         let (mut peer, mut stream) = pair().await;
         // A first fragment, a ping, half of the head of the last fragment.
-        peer.write_all(&[0x02, 0x81, 0, 0, 0, 0, b'a', 0x89, 0x80, 0, 0, 0, 0, 0x80])
-            .await
-            .unwrap();
+        peer.write_all(&[0x02, 0x81, 0, 0, 0, 0, b'a', 0x89, 0x80, 0, 0, 0, 0, 0x80]).await.unwrap();
         let mut pong = [0; 2];
         tokio::select! {
             _ = stream.read_u8() => panic!("a message that is not complete"),

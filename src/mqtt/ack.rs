@@ -39,10 +39,9 @@ impl AckKind {
                     | ReasonCode::QuotaExceeded
                     | ReasonCode::PayloadFormatInvalid
             ),
-            AckKind::PubRel | AckKind::PubComp => matches!(
-                reason,
-                ReasonCode::Success | ReasonCode::PacketIdentifierNotFound
-            ),
+            AckKind::PubRel | AckKind::PubComp => {
+                matches!(reason, ReasonCode::Success | ReasonCode::PacketIdentifierNotFound)
+            }
         }
     }
 }
@@ -57,19 +56,11 @@ pub struct Ack<'a> {
 
 impl<'a> Ack<'a> {
     #[inline]
-    pub(super) fn decode(
-        kind: AckKind,
-        body: &'a [u8],
-        version: ProtocolVersion,
-    ) -> Result<Ack<'a>, Malformed> {
+    pub(super) fn decode(kind: AckKind, body: &'a [u8], version: ProtocolVersion) -> Result<Ack<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("Acknowledgement, Packet Identifier"))?;
         if reader.is_empty() {
-            return Ok(Ack {
-                packet_id,
-                reason: ReasonCode::Success,
-                properties: Properties::EMPTY,
-            });
+            return Ok(Ack { packet_id, reason: ReasonCode::Success, properties: Properties::EMPTY });
         }
         Ack::decode_reason(kind, packet_id, reader, version)
     }
@@ -81,27 +72,15 @@ impl<'a> Ack<'a> {
         version: ProtocolVersion,
     ) -> Result<Ack<'a>, Malformed> {
         if !version.is_v5() {
-            return Err(Malformed::packet(
-                "Acknowledgement: bytes behind the Packet Identifier (3.1.1, 3.4.1)",
-            ));
+            return Err(Malformed::packet("Acknowledgement: bytes behind the Packet Identifier (3.1.1, 3.4.1)"));
         }
         let code = reader.u8(field!("Acknowledgement, Reason Code"))?;
         let reason = ReasonCode::from_u8(code)
             .filter(|reason| kind.allows(*reason))
-            .ok_or(Malformed::protocol(
-                "Acknowledgement, Reason Code: not one of this packet [MQTT-3.4.2-1]",
-            ))?;
-        let properties = if reader.is_empty() {
-            Properties::EMPTY
-        } else {
-            Properties::read(&mut reader, Place::Ack)?
-        };
+            .ok_or(Malformed::protocol("Acknowledgement, Reason Code: not one of this packet [MQTT-3.4.2-1]"))?;
+        let properties = if reader.is_empty() { Properties::EMPTY } else { Properties::read(&mut reader, Place::Ack)? };
         reader.end("Acknowledgement: bytes behind the properties (3.4.2)")?;
-        Ok(Ack {
-            packet_id,
-            reason,
-            properties,
-        })
+        Ok(Ack { packet_id, reason, properties })
     }
 
     /// Appends the packet in its shortest form (3.4.2.1, 3.4.2.2.1).
@@ -118,10 +97,7 @@ impl<'a> Ack<'a> {
         }
         let properties = self.properties.as_bytes();
         out.push(first_byte);
-        put_variable_int(
-            out,
-            3 + variable_int_len(properties.len()) + properties.len(),
-        );
+        put_variable_int(out, 3 + variable_int_len(properties.len()) + properties.len());
         put_u16(out, self.packet_id.get());
         out.push(self.reason as u8);
         self.properties.put(out);

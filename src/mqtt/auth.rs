@@ -17,20 +17,13 @@ impl<'a> Auth<'a> {
         let mut reader = Reader::new(body);
         if reader.is_empty() {
             // Success without properties may leave everything out (3.15.2.1), and Success is the server's to say.
-            return Auth {
-                reason: ReasonCode::Success,
-                properties: Properties::EMPTY,
-            }
-            .checked(from);
+            return Auth { reason: ReasonCode::Success, properties: Properties::EMPTY }.checked(from);
         }
-        let reason =
-            ReasonCode::from_u8(reader.u8(field!("AUTH, Reason Code"))?).ok_or(UNKNOWN_REASON)?;
+        let reason = ReasonCode::from_u8(reader.u8(field!("AUTH, Reason Code"))?).ok_or(UNKNOWN_REASON)?;
         let properties = Properties::read(&mut reader, Place::Auth)?;
         reader.end("AUTH: bytes behind the properties (3.15.3)")?;
         if properties.authentication_method().is_none() {
-            return Err(Malformed::protocol(
-                "AUTH: without an Authentication Method (3.15.2.2.2)",
-            ));
+            return Err(Malformed::protocol("AUTH: without an Authentication Method (3.15.2.2.2)"));
         }
         Auth { reason, properties }.checked(from)
     }

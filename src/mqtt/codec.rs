@@ -1,8 +1,8 @@
 //! Frames and packets: where a packet ends, whether its fixed header is legal, and which decoder takes its body.
 
 use super::{
-    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Packet, PacketType, ProtocolVersion, Publish,
-    QoS, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe, ping,
+    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Packet, PacketType, ProtocolVersion, Publish, QoS, ReasonCode,
+    SubAck, Subscribe, UnsubAck, Unsubscribe, ping,
 };
 
 /// The largest Remaining Length that its four bytes can say (2.1.4).
@@ -19,18 +19,12 @@ pub struct Malformed {
 impl Malformed {
     /// A packet that cannot be parsed: 0x81 (4.13.1).
     pub(super) const fn packet(what: &'static str) -> Malformed {
-        Malformed {
-            reason: ReasonCode::MalformedPacket,
-            what,
-        }
+        Malformed { reason: ReasonCode::MalformedPacket, what }
     }
 
     /// A packet that can be parsed and says what the protocol does not allow: 0x82 (4.13.1).
     pub(super) const fn protocol(what: &'static str) -> Malformed {
-        Malformed {
-            reason: ReasonCode::ProtocolError,
-            what,
-        }
+        Malformed { reason: ReasonCode::ProtocolError, what }
     }
 }
 
@@ -81,11 +75,7 @@ pub fn next_frame(buf: &[u8], packet_size_max: u32) -> Result<Option<Frame<'_>>,
     let Some(body) = buf.get(header_len..total_len) else {
         return Ok(None);
     };
-    Ok(Some(Frame {
-        first_byte,
-        body,
-        total_len,
-    }))
+    Ok(Some(Frame { first_byte, body, total_len }))
 }
 
 /// The Remaining Length and the length of the fixed header; None if it is not complete yet.
@@ -99,23 +89,18 @@ fn remaining_length(buf: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
         value |= usize::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
             if byte == 0 && index > 0 {
-                return Err(Malformed::packet(
-                    "Remaining Length: longer than it need be [MQTT-1.5.5-1]",
-                ));
+                return Err(Malformed::packet("Remaining Length: longer than it need be [MQTT-1.5.5-1]"));
             }
             return Ok(Some((value, index + 2)));
         }
     }
-    Err(Malformed::packet(
-        "Remaining Length: more than four bytes (2.1.4)",
-    ))
+    Err(Malformed::packet("Remaining Length: more than four bytes (2.1.4)"))
 }
 
 /// The DUP bit of MQTT 3.1, where it also marks a repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE (3.1, section 2.1).
 const DUP: u8 = 0b1000;
 
-const RESERVED_FLAGS: Malformed =
-    Malformed::packet("Fixed header: flags that are reserved [MQTT-2.1.3-1]");
+const RESERVED_FLAGS: Malformed = Malformed::packet("Fixed header: flags that are reserved [MQTT-2.1.3-1]");
 
 #[inline]
 const fn is_publish(first_byte: u8) -> bool {
@@ -145,11 +130,7 @@ fn check_fixed_header(first_byte: u8) -> Result<PacketType, Malformed> {
 
 /// Checks the body of a packet and returns a view of it. CONNECT finds its version itself; `version` is that of the connection.
 #[inline]
-pub fn decode<'a>(
-    frame: &Frame<'a>,
-    version: ProtocolVersion,
-    from: Peer,
-) -> Result<Packet<'a>, Malformed> {
+pub fn decode<'a>(frame: &Frame<'a>, version: ProtocolVersion, from: Peer) -> Result<Packet<'a>, Malformed> {
     // PUBLISH and its acknowledgements, by far the most frequent, go ahead of the others.
     const PUBACK: u8 = PacketType::PubAck.first_byte();
     const PUBREC: u8 = PacketType::PubRec.first_byte();
@@ -157,9 +138,7 @@ pub fn decode<'a>(
     const PUBCOMP: u8 = PacketType::PubComp.first_byte();
     let body = frame.body;
     match frame.first_byte {
-        first if is_publish(first) => {
-            Publish::decode(first, body, version, from).map(Packet::Publish)
-        }
+        first if is_publish(first) => Publish::decode(first, body, version, from).map(Packet::Publish),
         PUBACK => Ack::decode(AckKind::PubAck, body, version).map(Packet::PubAck),
         PUBREC => Ack::decode(AckKind::PubRec, body, version).map(Packet::PubRec),
         PUBREL => Ack::decode(AckKind::PubRel, body, version).map(Packet::PubRel),
@@ -175,9 +154,7 @@ fn decode_any<'a>(
     from: Peer,
 ) -> Result<Packet<'a>, Malformed> {
     let packet_type = check_fixed_header(first_byte)?;
-    if packet_type != PacketType::Publish
-        && first_byte != packet_type.first_byte()
-        && version != ProtocolVersion::V3_1
+    if packet_type != PacketType::Publish && first_byte != packet_type.first_byte() && version != ProtocolVersion::V3_1
     {
         return Err(RESERVED_FLAGS);
     }
@@ -185,9 +162,7 @@ fn decode_any<'a>(
     match packet_type {
         PacketType::Connect => Connect::decode(body).map(Packet::Connect),
         PacketType::ConnAck => ConnAck::decode(body, version).map(Packet::ConnAck),
-        PacketType::Publish => {
-            Publish::decode(first_byte, body, version, from).map(Packet::Publish)
-        }
+        PacketType::Publish => Publish::decode(first_byte, body, version, from).map(Packet::Publish),
         PacketType::PubAck => Ack::decode(AckKind::PubAck, body, version).map(Packet::PubAck),
         PacketType::PubRec => Ack::decode(AckKind::PubRec, body, version).map(Packet::PubRec),
         PacketType::PubRel => Ack::decode(AckKind::PubRel, body, version).map(Packet::PubRel),
@@ -204,38 +179,19 @@ fn decode_any<'a>(
 }
 
 /// Which side may send which packet (2.1.2, table 2-1).
-fn check_direction(
-    packet_type: PacketType,
-    version: ProtocolVersion,
-    from: Peer,
-) -> Result<(), Malformed> {
+fn check_direction(packet_type: PacketType, version: ProtocolVersion, from: Peer) -> Result<(), Malformed> {
     let from_client = from == Peer::Client;
     let legal = match packet_type {
-        PacketType::Connect
-        | PacketType::Subscribe
-        | PacketType::Unsubscribe
-        | PacketType::PingReq => from_client,
-        PacketType::ConnAck | PacketType::SubAck | PacketType::UnsubAck | PacketType::PingResp => {
-            !from_client
+        PacketType::Connect | PacketType::Subscribe | PacketType::Unsubscribe | PacketType::PingReq => from_client,
+        PacketType::ConnAck | PacketType::SubAck | PacketType::UnsubAck | PacketType::PingResp => !from_client,
+        PacketType::Publish | PacketType::PubAck | PacketType::PubRec | PacketType::PubRel | PacketType::PubComp => {
+            true
         }
-        PacketType::Publish
-        | PacketType::PubAck
-        | PacketType::PubRec
-        | PacketType::PubRel
-        | PacketType::PubComp => true,
         PacketType::Disconnect => from_client || version.is_v5(),
         PacketType::Auth if version.is_v5() => true,
         PacketType::Auth => {
-            return Err(Malformed::packet(
-                "Packet type 15: reserved before MQTT 5.0 (2.1.2)",
-            ));
+            return Err(Malformed::packet("Packet type 15: reserved before MQTT 5.0 (2.1.2)"));
         }
     };
-    if legal {
-        Ok(())
-    } else {
-        Err(Malformed::protocol(
-            "Packet type: not one that this side may send (2.1.2)",
-        ))
-    }
+    if legal { Ok(()) } else { Err(Malformed::protocol("Packet type: not one that this side may send (2.1.2)")) }
 }

@@ -80,27 +80,19 @@ impl Flags {
     fn check(self, version: ProtocolVersion) -> Result<(), Malformed> {
         // MQTT 3.1 leaves the bit unused, without saying that it must be 0.
         if self.has(1) && version != ProtocolVersion::V3_1 {
-            return Err(Malformed::packet(
-                "CONNECT, Connect Flags: reserved bit [MQTT-3.1.2-3]",
-            ));
+            return Err(Malformed::packet("CONNECT, Connect Flags: reserved bit [MQTT-3.1.2-3]"));
         }
         match self.will_qos() {
             None => {
-                return Err(Malformed::packet(
-                    "CONNECT, Connect Flags: Will QoS 3 [MQTT-3.1.2-12]",
-                ));
+                return Err(Malformed::packet("CONNECT, Connect Flags: Will QoS 3 [MQTT-3.1.2-12]"));
             }
             Some(qos) if qos != QoS::AtMostOnce && !self.has(Flags::WILL) => {
-                return Err(Malformed::packet(
-                    "CONNECT, Connect Flags: Will QoS without a Will [MQTT-3.1.2-11]",
-                ));
+                return Err(Malformed::packet("CONNECT, Connect Flags: Will QoS without a Will [MQTT-3.1.2-11]"));
             }
             Some(_) => {}
         }
         if self.has(Flags::WILL_RETAIN) && !self.has(Flags::WILL) {
-            return Err(Malformed::packet(
-                "CONNECT, Connect Flags: Will Retain without a Will [MQTT-3.1.2-13]",
-            ));
+            return Err(Malformed::packet("CONNECT, Connect Flags: Will Retain without a Will [MQTT-3.1.2-13]"));
         }
         if self.has(Flags::PASSWORD) && !self.has(Flags::USER_NAME) && !version.is_v5() {
             return Err(Malformed::packet(
@@ -119,17 +111,10 @@ impl<'a> Connect<'a> {
         flags.check(version)?;
         let clean_start = flags.has(Flags::CLEAN_START);
         let keep_alive_secs = reader.u16(field!("CONNECT, Keep Alive"))?;
-        let properties = if version.is_v5() {
-            Properties::read(&mut reader, Place::Connect)?
-        } else {
-            Properties::EMPTY
-        };
+        let properties =
+            if version.is_v5() { Properties::read(&mut reader, Place::Connect)? } else { Properties::EMPTY };
         let client_id = reader.string(field!("CONNECT, Client Identifier"))?;
-        let will = if flags.has(Flags::WILL) {
-            Some(Will::read(&mut reader, flags, version)?)
-        } else {
-            None
-        };
+        let will = if flags.has(Flags::WILL) { Some(Will::read(&mut reader, flags, version)?) } else { None };
         let user_name = if follows(&reader, flags, Flags::USER_NAME, version) {
             Some(reader.string(field!("CONNECT, User Name"))?)
         } else {
@@ -142,16 +127,7 @@ impl<'a> Connect<'a> {
         };
         reader.end("CONNECT: bytes behind the last field (3.1.3)")?;
         check_client_id(client_id, clean_start, version)?;
-        Ok(Connect {
-            version,
-            clean_start,
-            keep_alive_secs,
-            client_id,
-            properties,
-            will,
-            user_name,
-            password,
-        })
+        Ok(Connect { version, clean_start, keep_alive_secs, client_id, properties, will, user_name, password })
     }
 
     /// Appends the packet in the form of its own version; the other argument is there for the uniform call.
@@ -178,26 +154,13 @@ impl<'a> Connect<'a> {
     }
 
     fn flags(&self) -> u8 {
-        let mut flags = if self.clean_start {
-            Flags::CLEAN_START
-        } else {
-            0
-        };
+        let mut flags = if self.clean_start { Flags::CLEAN_START } else { 0 };
         if let Some(will) = &self.will {
             flags |= Flags::WILL | (will.qos as u8) << Flags::WILL_QOS_SHIFT;
             flags |= if will.retain { Flags::WILL_RETAIN } else { 0 };
         }
-        flags |= if self.user_name.is_some() {
-            Flags::USER_NAME
-        } else {
-            0
-        };
-        flags
-            | if self.password.is_some() {
-                Flags::PASSWORD
-            } else {
-                0
-            }
+        flags |= if self.user_name.is_some() { Flags::USER_NAME } else { 0 };
+        flags | if self.password.is_some() { Flags::PASSWORD } else { 0 }
     }
 }
 
@@ -208,11 +171,7 @@ fn follows(reader: &Reader<'_>, flags: Flags, flag: u8, version: ProtocolVersion
 }
 
 /// Only MQTT 5.0, and MQTT 3.1.1 with Clean Session, let the server assign the client identifier. Lengths are not limited here.
-fn check_client_id(
-    client_id: &str,
-    clean_start: bool,
-    version: ProtocolVersion,
-) -> Result<(), Malformed> {
+fn check_client_id(client_id: &str, clean_start: bool, version: ProtocolVersion) -> Result<(), Malformed> {
     let may_be_empty = match version {
         ProtocolVersion::V3_1 => false,
         ProtocolVersion::V3_1_1 => clean_start,
@@ -228,36 +187,18 @@ fn check_client_id(
 }
 
 impl<'a> Will<'a> {
-    fn read(
-        reader: &mut Reader<'a>,
-        flags: Flags,
-        version: ProtocolVersion,
-    ) -> Result<Will<'a>, Malformed> {
-        let properties = if version.is_v5() {
-            Properties::read(reader, Place::Will)?
-        } else {
-            Properties::EMPTY
-        };
+    fn read(reader: &mut Reader<'a>, flags: Flags, version: ProtocolVersion) -> Result<Will<'a>, Malformed> {
+        let properties = if version.is_v5() { Properties::read(reader, Place::Will)? } else { Properties::EMPTY };
         let topic = reader.string(field!("CONNECT, Will Topic"))?;
         if topic.is_empty() {
-            return Err(Malformed::packet(
-                "CONNECT, Will Topic: empty [MQTT-4.7.3-1]",
-            ));
+            return Err(Malformed::packet("CONNECT, Will Topic: empty [MQTT-4.7.3-1]"));
         }
         if has_wildcard(topic) {
-            return Err(Malformed::packet(
-                "CONNECT, Will Topic: has wildcards [MQTT-4.7.0-1]",
-            ));
+            return Err(Malformed::packet("CONNECT, Will Topic: has wildcards [MQTT-4.7.0-1]"));
         }
         let payload = reader.binary(field!("CONNECT, Will Payload"))?;
         let qos = flags.will_qos().unwrap_or_default();
-        Ok(Will {
-            qos,
-            retain: flags.has(Flags::WILL_RETAIN),
-            properties,
-            topic,
-            payload,
-        })
+        Ok(Will { qos, retain: flags.has(Flags::WILL_RETAIN), properties, topic, payload })
     }
 
     fn put(&self, version: ProtocolVersion, out: &mut Vec<u8>) {

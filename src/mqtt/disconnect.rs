@@ -13,16 +13,9 @@ pub struct Disconnect<'a> {
 }
 
 impl<'a> Disconnect<'a> {
-    pub(super) fn decode(
-        body: &'a [u8],
-        version: ProtocolVersion,
-        from: Peer,
-    ) -> Result<Disconnect<'a>, Malformed> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion, from: Peer) -> Result<Disconnect<'a>, Malformed> {
         let mut reader = Reader::new(body);
-        let mut disconnect = Disconnect {
-            reason: ReasonCode::NormalDisconnection,
-            properties: Properties::EMPTY,
-        };
+        let mut disconnect = Disconnect { reason: ReasonCode::NormalDisconnection, properties: Properties::EMPTY };
         if reader.is_empty() {
             return Ok(disconnect);
         }
@@ -32,22 +25,18 @@ impl<'a> Disconnect<'a> {
         let code = reader.u8(field!("DISCONNECT, Reason Code"))?;
         disconnect.reason = ReasonCode::from_u8(code)
             .filter(|reason| may_send(from, *reason))
-            .ok_or(Malformed::protocol(
-                "DISCONNECT, Reason Code: not one that this side may send [MQTT-3.14.2-1]",
-            ))?;
+            .ok_or(Malformed::protocol("DISCONNECT, Reason Code: not one that this side may send [MQTT-3.14.2-1]"))?;
         if !reader.is_empty() {
             disconnect.properties = Properties::read(&mut reader, Place::Disconnect)?;
         }
         reader.end("DISCONNECT: bytes behind the properties (3.14.3)")?;
         match from {
             Peer::Server if disconnect.properties.session_expiry_interval().is_some() => {
-                Err(Malformed::protocol(
-                    "DISCONNECT: Session Expiry Interval from the server [MQTT-3.14.2-2]",
-                ))
+                Err(Malformed::protocol("DISCONNECT: Session Expiry Interval from the server [MQTT-3.14.2-2]"))
             }
-            Peer::Client if disconnect.properties.server_reference().is_some() => Err(
-                Malformed::protocol("DISCONNECT: Server Reference from the client (3.14.2.2.5)"),
-            ),
+            Peer::Client if disconnect.properties.server_reference().is_some() => {
+                Err(Malformed::protocol("DISCONNECT: Server Reference from the client (3.14.2.2.5)"))
+            }
             _ => Ok(disconnect),
         }
     }
@@ -55,9 +44,7 @@ impl<'a> Disconnect<'a> {
     /// Appends the packet in its shortest form (3.14.2.1, 3.14.2.2.1).
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         put_packet(out, PacketType::Disconnect.first_byte(), |out| {
-            if !version.is_v5()
-                || (self.reason == ReasonCode::NormalDisconnection && self.properties.is_empty())
-            {
+            if !version.is_v5() || (self.reason == ReasonCode::NormalDisconnection && self.properties.is_empty()) {
                 return;
             }
             out.push(self.reason as u8);

@@ -48,8 +48,6 @@ pub use property::Property;
 pub use publish::{Publish, PublishHead};
 pub use reason_code::ReasonCode;
 pub use suback::SubAck;
-pub use subscribe::{
-    RetainHandling, Subscribe, SubscribeFilters, SubscribeFiltersBuf, SubscriptionOptions,
-};
+pub use subscribe::{RetainHandling, Subscribe, SubscribeFilters, SubscribeFiltersBuf, SubscriptionOptions};
 pub use unsuback::UnsubAck;
 pub use unsubscribe::{Unsubscribe, UnsubscribeFilters, UnsubscribeFiltersBuf};

@@ -1,8 +1,7 @@
 //! The control packets as one type, and the small types that all of them share.
 
 use super::{
-    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, UnsubAck,
-    Unsubscribe, ping,
+    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, UnsubAck, Unsubscribe, ping,
 };
 
 /// The protocol version of a connection, chosen by its CONNECT (3.1.2.2).

@@ -10,11 +10,5 @@ pub(super) fn encode(packet_type: PacketType, out: &mut Vec<u8>) {
 
 /// Checks that there is no body.
 pub(super) fn decode(body: &[u8]) -> Result<(), Malformed> {
-    if body.is_empty() {
-        Ok(())
-    } else {
-        Err(Malformed::packet(
-            "PINGREQ or PINGRESP: has a body (3.12.2, 3.13.2)",
-        ))
-    }
+    if body.is_empty() { Ok(()) } else { Err(Malformed::packet("PINGREQ or PINGRESP: has a body (3.12.2, 3.13.2)")) }
 }

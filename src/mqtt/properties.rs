@@ -69,37 +69,17 @@ const CONNACK: u64 = set(&[
     id::SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
     id::SHARED_SUBSCRIPTION_AVAILABLE,
 ]);
-const PUBLISH: u64 = FORWARDED
-    | set(&[
-        id::MESSAGE_EXPIRY_INTERVAL,
-        id::SUBSCRIPTION_IDENTIFIER,
-        id::TOPIC_ALIAS,
-    ]);
+const PUBLISH: u64 = FORWARDED | set(&[id::MESSAGE_EXPIRY_INTERVAL, id::SUBSCRIPTION_IDENTIFIER, id::TOPIC_ALIAS]);
 const ACK: u64 = set(&[id::REASON_STRING, id::USER_PROPERTY]);
 const SUBSCRIBE: u64 = set(&[id::SUBSCRIPTION_IDENTIFIER, id::USER_PROPERTY]);
 const UNSUBSCRIBE: u64 = set(&[id::USER_PROPERTY]);
-const DISCONNECT: u64 = set(&[
-    id::SESSION_EXPIRY_INTERVAL,
-    id::SERVER_REFERENCE,
-    id::REASON_STRING,
-    id::USER_PROPERTY,
-]);
-const AUTH: u64 = set(&[
-    id::AUTHENTICATION_METHOD,
-    id::AUTHENTICATION_DATA,
-    id::REASON_STRING,
-    id::USER_PROPERTY,
-]);
+const DISCONNECT: u64 = set(&[id::SESSION_EXPIRY_INTERVAL, id::SERVER_REFERENCE, id::REASON_STRING, id::USER_PROPERTY]);
+const AUTH: u64 = set(&[id::AUTHENTICATION_METHOD, id::AUTHENTICATION_DATA, id::REASON_STRING, id::USER_PROPERTY]);
 
 /// What of a PUBLISH or a Will travels to the subscribers unchanged [MQTT-3.3.2-4], [MQTT-3.3.2-15], [MQTT-3.3.2-16],
 /// [MQTT-3.3.2-17], [MQTT-3.3.2-20].
-const FORWARDED: u64 = set(&[
-    id::PAYLOAD_FORMAT_INDICATOR,
-    id::CONTENT_TYPE,
-    id::RESPONSE_TOPIC,
-    id::CORRELATION_DATA,
-    id::USER_PROPERTY,
-]);
+const FORWARDED: u64 =
+    set(&[id::PAYLOAD_FORMAT_INDICATOR, id::CONTENT_TYPE, id::RESPONSE_TOPIC, id::CORRELATION_DATA, id::USER_PROPERTY]);
 
 impl Place {
     const fn allowed(self) -> u64 {
@@ -216,10 +196,7 @@ accessors! {
 
 impl<'a> Properties<'a> {
     /// No properties.
-    pub const EMPTY: Properties<'static> = Properties {
-        bytes: &[],
-        present: 0,
-    };
+    pub const EMPTY: Properties<'static> = Properties { bytes: &[], present: 0 };
 
     /// The raw bytes, without the Property Length.
     #[inline]
@@ -235,18 +212,13 @@ impl<'a> Properties<'a> {
     /// All properties in the order in which they came.
     #[inline]
     pub fn iter(&self) -> PropertiesIter<'a> {
-        PropertiesIter {
-            reader: Reader::new(self.bytes),
-        }
+        PropertiesIter { reader: Reader::new(self.bytes) }
     }
 
     /// The Subscription Identifiers of a PUBLISH, one for each subscription that matched [MQTT-3.3.4-4].
     pub fn subscription_identifiers(&self) -> impl Iterator<Item = u32> + use<'a> {
-        let all = if self.present & (1 << id::SUBSCRIPTION_IDENTIFIER) == 0 {
-            Properties::EMPTY.iter()
-        } else {
-            self.iter()
-        };
+        let all =
+            if self.present & (1 << id::SUBSCRIPTION_IDENTIFIER) == 0 { Properties::EMPTY.iter() } else { self.iter() };
         all.filter_map(|property| match property {
             Property::SubscriptionIdentifier(value) => Some(value),
             _ => None,
@@ -255,11 +227,7 @@ impl<'a> Properties<'a> {
 
     /// The User Properties, which may repeat names and keep their order [MQTT-3.3.2-18].
     pub fn user_properties(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        let all = if self.present & (1 << id::USER_PROPERTY) == 0 {
-            Properties::EMPTY.iter()
-        } else {
-            self.iter()
-        };
+        let all = if self.present & (1 << id::USER_PROPERTY) == 0 { Properties::EMPTY.iter() } else { self.iter() };
         all.filter_map(|property| match property {
             Property::UserProperty(name, value) => Some((name, value)),
             _ => None,
@@ -279,9 +247,7 @@ impl<'a> Properties<'a> {
             if FORWARDED & (1 << property.id()) != 0 {
                 match &mut kept {
                     Cow::Borrowed(run) if run.is_empty() => *run = &self.bytes[start..end],
-                    Cow::Borrowed(run) if kept_end == start => {
-                        *run = &self.bytes[start - run.len()..end]
-                    }
+                    Cow::Borrowed(run) if kept_end == start => *run = &self.bytes[start - run.len()..end],
                     more => more.to_mut().extend_from_slice(&self.bytes[start..end]),
                 }
                 kept_end = end;
@@ -318,9 +284,7 @@ fn validate(bytes: &[u8], place: Place) -> Result<u64, Malformed> {
     while !reader.is_empty() {
         let bit = 1 << Property::read(&mut reader)?.id();
         if allowed & bit == 0 {
-            return Err(Malformed::packet(
-                "Property Identifier: not one of this packet (2.2.2.2)",
-            ));
+            return Err(Malformed::packet("Property Identifier: not one of this packet (2.2.2.2)"));
         }
         if present & bit & !repeatable != 0 {
             return Err(Malformed::protocol("Property: more than once (2.2.2.2)"));
@@ -328,16 +292,10 @@ fn validate(bytes: &[u8], place: Place) -> Result<u64, Malformed> {
         present |= bit;
     }
     if place == Place::PublishFromClient && present & (1 << id::SUBSCRIPTION_IDENTIFIER) != 0 {
-        return Err(Malformed::protocol(
-            "PUBLISH: Subscription Identifier from a client [MQTT-3.3.4-6]",
-        ));
+        return Err(Malformed::protocol("PUBLISH: Subscription Identifier from a client [MQTT-3.3.4-6]"));
     }
-    if present & (1 << id::AUTHENTICATION_DATA) != 0
-        && present & (1 << id::AUTHENTICATION_METHOD) == 0
-    {
-        return Err(Malformed::protocol(
-            "Authentication Data: without an Authentication Method (3.1.2.11.10)",
-        ));
+    if present & (1 << id::AUTHENTICATION_DATA) != 0 && present & (1 << id::AUTHENTICATION_METHOD) == 0 {
+        return Err(Malformed::protocol("Authentication Data: without an Authentication Method (3.1.2.11.10)"));
     }
     Ok(present)
 }
@@ -354,11 +312,7 @@ impl<'a> Iterator for PropertiesIter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Property<'a>> {
         // The bytes are valid, so that reading them fails only at their end.
-        if self.reader.is_empty() {
-            None
-        } else {
-            Property::read(&mut self.reader).ok()
-        }
+        if self.reader.is_empty() { None } else { Property::read(&mut self.reader).ok() }
     }
 }
 
@@ -372,10 +326,7 @@ pub struct PropertiesBuf {
 
 impl PropertiesBuf {
     pub const fn new() -> PropertiesBuf {
-        PropertiesBuf {
-            bytes: Vec::new(),
-            present: 0,
-        }
+        PropertiesBuf { bytes: Vec::new(), present: 0 }
     }
 
     /// Appends a property. Its strings and binary data are at most 65,535 bytes long.
@@ -385,10 +336,7 @@ impl PropertiesBuf {
     }
 
     pub fn as_properties(&self) -> Properties<'_> {
-        Properties {
-            bytes: &self.bytes,
-            present: self.present,
-        }
+        Properties { bytes: &self.bytes, present: self.present }
     }
 
     pub fn is_empty(&self) -> bool {

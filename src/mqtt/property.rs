@@ -93,9 +93,7 @@ fn flag(reader: &mut Reader<'_>, field: &'static Field) -> Result<bool, Malforme
     match reader.u8(field)? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Malformed::protocol(
-            "Property: a value other than 0 and 1 (2.2.2.2)",
-        )),
+        _ => Err(Malformed::protocol("Property: a value other than 0 and 1 (2.2.2.2)")),
     }
 }
 
@@ -124,31 +122,21 @@ fn receive_maximum(reader: &mut Reader<'_>, field: &'static Field) -> Result<u16
 
 fn maximum_packet_size(reader: &mut Reader<'_>, field: &'static Field) -> Result<u32, Malformed> {
     match reader.u32(field)? {
-        0 => Err(Malformed::protocol(
-            "Maximum Packet Size: is 0 (3.1.2.11.4)",
-        )),
+        0 => Err(Malformed::protocol("Maximum Packet Size: is 0 (3.1.2.11.4)")),
         maximum => Ok(maximum),
     }
 }
 
 fn topic_alias(reader: &mut Reader<'_>, field: &'static Field) -> Result<u16, Malformed> {
     match reader.u16(field)? {
-        0 => Err(Malformed {
-            reason: ReasonCode::TopicAliasInvalid,
-            what: "Topic Alias: is 0 [MQTT-3.3.2-8]",
-        }),
+        0 => Err(Malformed { reason: ReasonCode::TopicAliasInvalid, what: "Topic Alias: is 0 [MQTT-3.3.2-8]" }),
         alias => Ok(alias),
     }
 }
 
-fn subscription_identifier(
-    reader: &mut Reader<'_>,
-    field: &'static Field,
-) -> Result<u32, Malformed> {
+fn subscription_identifier(reader: &mut Reader<'_>, field: &'static Field) -> Result<u32, Malformed> {
     match reader.variable_int(field)? {
-        0 => Err(Malformed::protocol(
-            "Subscription Identifier: is 0 (3.8.2.1.2)",
-        )),
+        0 => Err(Malformed::protocol("Subscription Identifier: is 0 (3.8.2.1.2)")),
         identifier => Ok(identifier),
     }
 }
@@ -157,24 +145,17 @@ fn maximum_qos(reader: &mut Reader<'_>, field: &'static Field) -> Result<QoS, Ma
     match reader.u8(field)? {
         0 => Ok(QoS::AtMostOnce),
         1 => Ok(QoS::AtLeastOnce),
-        _ => Err(Malformed::protocol(
-            "Maximum QoS: a value other than 0 and 1 (3.2.2.3.4)",
-        )),
+        _ => Err(Malformed::protocol("Maximum QoS: a value other than 0 and 1 (3.2.2.3.4)")),
     }
 }
 
-fn response_topic<'a>(
-    reader: &mut Reader<'a>,
-    field: &'static Field,
-) -> Result<&'a str, Malformed> {
+fn response_topic<'a>(reader: &mut Reader<'a>, field: &'static Field) -> Result<&'a str, Malformed> {
     let topic = reader.string(field)?;
     if topic.is_empty() {
         return Err(Malformed::protocol("Response Topic: empty [MQTT-4.7.3-1]"));
     }
     if memchr::memchr2(b'+', b'#', topic.as_bytes()).is_some() {
-        return Err(Malformed::protocol(
-            "Response Topic: has wildcards [MQTT-3.3.2-14]",
-        ));
+        return Err(Malformed::protocol("Response Topic: has wildcards [MQTT-3.3.2-14]"));
     }
     Ok(topic)
 }

@@ -3,9 +3,7 @@
 use super::codec::{Malformed, Peer};
 use super::properties::{Place, Properties};
 use super::property::id;
-use super::wire::{
-    Reader, field, put_binary, put_u16, put_u32, put_variable_int, variable_int_len,
-};
+use super::wire::{Reader, field, put_binary, put_u16, put_u32, put_variable_int, variable_int_len};
 use super::{PacketId, PacketType, ProtocolVersion, QoS};
 
 /// An application message on its way.
@@ -33,40 +31,24 @@ impl<'a> Publish<'a> {
         version: ProtocolVersion,
         from: Peer,
     ) -> Result<Publish<'a>, Malformed> {
-        let qos = QoS::from_u8(first_byte >> 1 & 0b11)
-            .ok_or(Malformed::packet("PUBLISH: QoS 3 [MQTT-3.3.1-4]"))?;
+        let qos = QoS::from_u8(first_byte >> 1 & 0b11).ok_or(Malformed::packet("PUBLISH: QoS 3 [MQTT-3.3.1-4]"))?;
         let dup = first_byte & DUP != 0;
         if dup && qos == QoS::AtMostOnce {
             return Err(Malformed::packet("PUBLISH: DUP with QoS 0 [MQTT-3.3.1-2]"));
         }
         let mut reader = Reader::new(body);
         let topic = read_topic(&mut reader)?;
-        let packet_id = if qos == QoS::AtMostOnce {
-            None
-        } else {
-            Some(reader.packet_id(field!("PUBLISH, Packet Identifier"))?)
-        };
+        let packet_id =
+            if qos == QoS::AtMostOnce { None } else { Some(reader.packet_id(field!("PUBLISH, Packet Identifier"))?) };
         let properties = match (version, from) {
-            (ProtocolVersion::V5, Peer::Client) => {
-                Properties::read(&mut reader, Place::PublishFromClient)?
-            }
+            (ProtocolVersion::V5, Peer::Client) => Properties::read(&mut reader, Place::PublishFromClient)?,
             (ProtocolVersion::V5, Peer::Server) => Properties::read(&mut reader, Place::Publish)?,
             _ => Properties::EMPTY,
         };
         if topic.is_empty() && properties.topic_alias().is_none() {
-            return Err(Malformed::protocol(
-                "PUBLISH: neither a Topic Name nor a Topic Alias (3.3.2.1)",
-            ));
+            return Err(Malformed::protocol("PUBLISH: neither a Topic Name nor a Topic Alias (3.3.2.1)"));
         }
-        Ok(Publish {
-            dup,
-            qos,
-            retain: first_byte & RETAIN != 0,
-            topic,
-            packet_id,
-            properties,
-            payload: reader.rest(),
-        })
+        Ok(Publish { dup, qos, retain: first_byte & RETAIN != 0, topic, packet_id, properties, payload: reader.rest() })
     }
 
     /// Appends the packet, with all properties as they are.
@@ -92,9 +74,7 @@ impl<'a> Publish<'a> {
 fn read_topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, Malformed> {
     let topic = reader.string(field!("PUBLISH, Topic Name"))?;
     if has_wildcard(topic) {
-        return Err(Malformed::packet(
-            "PUBLISH, Topic Name: has wildcards [MQTT-3.3.2-2]",
-        ));
+        return Err(Malformed::packet("PUBLISH, Topic Name: has wildcards [MQTT-3.3.2-2]"));
     }
     Ok(topic)
 }
@@ -141,10 +121,7 @@ impl PublishHead<'_> {
         let remaining = self.remaining_len(version, properties_len);
         out.reserve(5 + remaining - self.payload_len);
         out.push(
-            (PacketType::Publish as u8) << 4
-                | u8::from(self.dup) << 3
-                | (self.qos as u8) << 1
-                | u8::from(self.retain),
+            (PacketType::Publish as u8) << 4 | u8::from(self.dup) << 3 | (self.qos as u8) << 1 | u8::from(self.retain),
         );
         put_variable_int(out, remaining);
         put_binary(out, self.topic.as_bytes());
@@ -177,28 +154,16 @@ impl PublishHead<'_> {
 
     #[inline]
     fn properties_len(&self) -> usize {
-        let expiry = if self.message_expiry_secs.is_some() {
-            5
-        } else {
-            0
-        };
+        let expiry = if self.message_expiry_secs.is_some() { 5 } else { 0 };
         let alias = if self.topic_alias.is_some() { 3 } else { 0 };
-        let ids: usize = self
-            .subscription_ids
-            .iter()
-            .map(|id| 1 + variable_int_len(*id as usize))
-            .sum();
+        let ids: usize = self.subscription_ids.iter().map(|id| 1 + variable_int_len(*id as usize)).sum();
         expiry + alias + ids + self.properties.len()
     }
 
     #[inline]
     fn remaining_len(&self, version: ProtocolVersion, properties_len: usize) -> usize {
         let packet_id = if self.packet_id.is_some() { 2 } else { 0 };
-        let properties = if version.is_v5() {
-            variable_int_len(properties_len) + properties_len
-        } else {
-            0
-        };
+        let properties = if version.is_v5() { variable_int_len(properties_len) + properties_len } else { 0 };
         2 + self.topic.len() + packet_id + properties + self.payload_len
     }
 }

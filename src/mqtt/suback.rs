@@ -18,22 +18,14 @@ pub struct SubAck<'a> {
 const FAILURE: u8 = ReasonCode::UnspecifiedError as u8;
 
 impl<'a> SubAck<'a> {
-    pub(super) fn decode(
-        body: &'a [u8],
-        version: ProtocolVersion,
-    ) -> Result<SubAck<'a>, Malformed> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion) -> Result<SubAck<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("SUBACK, Packet Identifier"))?;
-        let properties = if version.is_v5() {
-            Properties::read(&mut reader, Place::SubAck)?
-        } else {
-            Properties::EMPTY
-        };
+        let properties =
+            if version.is_v5() { Properties::read(&mut reader, Place::SubAck)? } else { Properties::EMPTY };
         let codes = reader.rest();
         if codes.is_empty() {
-            return Err(Malformed::protocol(
-                "SUBACK: without a Reason Code [MQTT-3.9.3-1]",
-            ));
+            return Err(Malformed::protocol("SUBACK: without a Reason Code [MQTT-3.9.3-1]"));
         }
         let legal = if version.is_v5() {
             codes.iter().all(|code| allows(*code))
@@ -41,15 +33,9 @@ impl<'a> SubAck<'a> {
             codes.iter().all(|code| matches!(*code, 0..=2 | FAILURE))
         };
         if !legal {
-            return Err(Malformed::protocol(
-                "SUBACK, Reason Code: not one of this packet [MQTT-3.9.3-2]",
-            ));
+            return Err(Malformed::protocol("SUBACK, Reason Code: not one of this packet [MQTT-3.9.3-2]"));
         }
-        Ok(SubAck {
-            packet_id,
-            properties,
-            codes,
-        })
+        Ok(SubAck { packet_id, properties, codes })
     }
 
     /// Appends the packet. Before MQTT 5.0 every failure is 0x80.

@@ -49,27 +49,18 @@ impl SubscriptionOptions {
     }
 
     fn parse(bits: u8, version: ProtocolVersion) -> Result<SubscriptionOptions, Malformed> {
-        let reserved = if version.is_v5() {
-            0b1100_0000
-        } else {
-            0b1111_1100
-        };
+        let reserved = if version.is_v5() { 0b1100_0000 } else { 0b1111_1100 };
         if bits & reserved != 0 {
-            return Err(Malformed::packet(
-                "SUBSCRIBE, Subscription Options: reserved bits [MQTT-3.8.3-5]",
-            ));
+            return Err(Malformed::packet("SUBSCRIBE, Subscription Options: reserved bits [MQTT-3.8.3-5]"));
         }
-        let qos = QoS::from_u8(bits & 0b11).ok_or(Malformed::protocol(
-            "SUBSCRIBE, Subscription Options: QoS 3 (3.8.3.1)",
-        ))?;
+        let qos =
+            QoS::from_u8(bits & 0b11).ok_or(Malformed::protocol("SUBSCRIBE, Subscription Options: QoS 3 (3.8.3.1)"))?;
         let retain_handling = match bits >> 4 {
             0 => RetainHandling::SendAtSubscribe,
             1 => RetainHandling::SendIfNew,
             2 => RetainHandling::DoNotSend,
             _ => {
-                return Err(Malformed::protocol(
-                    "SUBSCRIBE, Subscription Options: Retain Handling 3 (3.8.3.1)",
-                ));
+                return Err(Malformed::protocol("SUBSCRIBE, Subscription Options: Retain Handling 3 (3.8.3.1)"));
             }
         };
         Ok(SubscriptionOptions {
@@ -92,13 +83,11 @@ impl<'a> SubscribeFilters<'a> {
     /// The topic filters in the order of the packet. Their wildcard syntax is not checked.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, SubscriptionOptions)> + Clone + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || {
-            if reader.is_empty() {
-                None
-            } else {
-                read_filter(&mut reader, ProtocolVersion::V5).ok()
-            }
-        })
+        std::iter::from_fn(
+            move || {
+                if reader.is_empty() { None } else { read_filter(&mut reader, ProtocolVersion::V5).ok() }
+            },
+        )
     }
 }
 
@@ -124,14 +113,9 @@ fn read_filter<'a>(
 ) -> Result<(&'a str, SubscriptionOptions), Malformed> {
     let filter = reader.string(field!("SUBSCRIBE, Topic Filter"))?;
     if filter.is_empty() {
-        return Err(Malformed::packet(
-            "SUBSCRIBE, Topic Filter: empty [MQTT-4.7.3-1]",
-        ));
+        return Err(Malformed::packet("SUBSCRIBE, Topic Filter: empty [MQTT-4.7.3-1]"));
     }
-    let options = SubscriptionOptions::parse(
-        reader.u8(field!("SUBSCRIBE, Subscription Options"))?,
-        version,
-    )?;
+    let options = SubscriptionOptions::parse(reader.u8(field!("SUBSCRIBE, Subscription Options"))?, version)?;
     if options.no_local && filter.starts_with("$share/") {
         return Err(Malformed::protocol(
             "SUBSCRIBE, Subscription Options: No Local on a Shared Subscription [MQTT-3.8.3-4]",
@@ -141,33 +125,19 @@ fn read_filter<'a>(
 }
 
 impl<'a> Subscribe<'a> {
-    pub(super) fn decode(
-        body: &'a [u8],
-        version: ProtocolVersion,
-    ) -> Result<Subscribe<'a>, Malformed> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion) -> Result<Subscribe<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("SUBSCRIBE, Packet Identifier"))?;
-        let properties = if version.is_v5() {
-            Properties::read(&mut reader, Place::Subscribe)?
-        } else {
-            Properties::EMPTY
-        };
-        let filters = SubscribeFilters {
-            bytes: reader.rest(),
-        };
+        let properties =
+            if version.is_v5() { Properties::read(&mut reader, Place::Subscribe)? } else { Properties::EMPTY };
+        let filters = SubscribeFilters { bytes: reader.rest() };
         if reader.is_empty() {
-            return Err(Malformed::protocol(
-                "SUBSCRIBE: without a Topic Filter [MQTT-3.8.3-2]",
-            ));
+            return Err(Malformed::protocol("SUBSCRIBE: without a Topic Filter [MQTT-3.8.3-2]"));
         }
         while !reader.is_empty() {
             read_filter(&mut reader, version)?;
         }
-        Ok(Subscribe {
-            packet_id,
-            properties,
-            filters,
-        })
+        Ok(Subscribe { packet_id, properties, filters })
     }
 
     /// Appends the packet. Before MQTT 5.0 only the QoS of the options is written.
@@ -179,11 +149,7 @@ impl<'a> Subscribe<'a> {
             }
             for (filter, options) in self.filters.iter() {
                 put_binary(out, filter.as_bytes());
-                out.push(if version.is_v5() {
-                    options.to_bits()
-                } else {
-                    options.qos as u8
-                });
+                out.push(if version.is_v5() { options.to_bits() } else { options.qos as u8 });
             }
         });
     }

@@ -15,37 +15,22 @@ pub struct UnsubAck<'a> {
 }
 
 impl<'a> UnsubAck<'a> {
-    pub(super) fn decode(
-        body: &'a [u8],
-        version: ProtocolVersion,
-    ) -> Result<UnsubAck<'a>, Malformed> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion) -> Result<UnsubAck<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("UNSUBACK, Packet Identifier"))?;
         if !version.is_v5() {
             reader.end("UNSUBACK: bytes behind the Packet Identifier (3.1.1, 3.11.3)")?;
-            return Ok(UnsubAck {
-                packet_id,
-                properties: Properties::EMPTY,
-                codes: &[],
-            });
+            return Ok(UnsubAck { packet_id, properties: Properties::EMPTY, codes: &[] });
         }
         let properties = Properties::read(&mut reader, Place::UnsubAck)?;
         let codes = reader.rest();
         if codes.is_empty() {
-            return Err(Malformed::protocol(
-                "UNSUBACK: without a Reason Code [MQTT-3.11.3-1]",
-            ));
+            return Err(Malformed::protocol("UNSUBACK: without a Reason Code [MQTT-3.11.3-1]"));
         }
         if !codes.iter().all(|code| allows(*code)) {
-            return Err(Malformed::protocol(
-                "UNSUBACK, Reason Code: not one of this packet [MQTT-3.11.3-2]",
-            ));
+            return Err(Malformed::protocol("UNSUBACK, Reason Code: not one of this packet [MQTT-3.11.3-2]"));
         }
-        Ok(UnsubAck {
-            packet_id,
-            properties,
-            codes,
-        })
+        Ok(UnsubAck { packet_id, properties, codes })
     }
 
     /// Appends the packet. The codes are left out before MQTT 5.0.

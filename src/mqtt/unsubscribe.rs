@@ -23,13 +23,7 @@ impl<'a> UnsubscribeFilters<'a> {
     /// The topic filters in the order of the packet. Their wildcard syntax is not checked.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        std::iter::from_fn(move || {
-            if reader.is_empty() {
-                None
-            } else {
-                read_filter(&mut reader).ok()
-            }
-        })
+        std::iter::from_fn(move || if reader.is_empty() { None } else { read_filter(&mut reader).ok() })
     }
 }
 
@@ -51,41 +45,25 @@ impl UnsubscribeFiltersBuf {
 fn read_filter<'a>(reader: &mut Reader<'a>) -> Result<&'a str, Malformed> {
     let filter = reader.string(field!("UNSUBSCRIBE, Topic Filter"))?;
     if filter.is_empty() {
-        return Err(Malformed::packet(
-            "UNSUBSCRIBE, Topic Filter: empty [MQTT-4.7.3-1]",
-        ));
+        return Err(Malformed::packet("UNSUBSCRIBE, Topic Filter: empty [MQTT-4.7.3-1]"));
     }
     Ok(filter)
 }
 
 impl<'a> Unsubscribe<'a> {
-    pub(super) fn decode(
-        body: &'a [u8],
-        version: ProtocolVersion,
-    ) -> Result<Unsubscribe<'a>, Malformed> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion) -> Result<Unsubscribe<'a>, Malformed> {
         let mut reader = Reader::new(body);
         let packet_id = reader.packet_id(field!("UNSUBSCRIBE, Packet Identifier"))?;
-        let properties = if version.is_v5() {
-            Properties::read(&mut reader, Place::Unsubscribe)?
-        } else {
-            Properties::EMPTY
-        };
-        let filters = UnsubscribeFilters {
-            bytes: reader.rest(),
-        };
+        let properties =
+            if version.is_v5() { Properties::read(&mut reader, Place::Unsubscribe)? } else { Properties::EMPTY };
+        let filters = UnsubscribeFilters { bytes: reader.rest() };
         if reader.is_empty() {
-            return Err(Malformed::protocol(
-                "UNSUBSCRIBE: without a Topic Filter [MQTT-3.10.3-2]",
-            ));
+            return Err(Malformed::protocol("UNSUBSCRIBE: without a Topic Filter [MQTT-3.10.3-2]"));
         }
         while !reader.is_empty() {
             read_filter(&mut reader)?;
         }
-        Ok(Unsubscribe {
-            packet_id,
-            properties,
-            filters,
-        })
+        Ok(Unsubscribe { packet_id, properties, filters })
     }
 
     /// Appends the packet.

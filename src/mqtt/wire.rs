@@ -46,30 +46,21 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub fn u8(&mut self, field: &'static Field) -> Result<u8, Malformed> {
-        let (&value, rest) = self
-            .rest
-            .split_first()
-            .ok_or_else(|| Malformed::packet(field.cut))?;
+        let (&value, rest) = self.rest.split_first().ok_or_else(|| Malformed::packet(field.cut))?;
         self.rest = rest;
         Ok(value)
     }
 
     #[inline]
     pub fn u16(&mut self, field: &'static Field) -> Result<u16, Malformed> {
-        let (value, rest) = self
-            .rest
-            .split_first_chunk::<2>()
-            .ok_or_else(|| Malformed::packet(field.cut))?;
+        let (value, rest) = self.rest.split_first_chunk::<2>().ok_or_else(|| Malformed::packet(field.cut))?;
         self.rest = rest;
         Ok(u16::from_be_bytes(*value))
     }
 
     #[inline]
     pub fn u32(&mut self, field: &'static Field) -> Result<u32, Malformed> {
-        let (value, rest) = self
-            .rest
-            .split_first_chunk::<4>()
-            .ok_or_else(|| Malformed::packet(field.cut))?;
+        let (value, rest) = self.rest.split_first_chunk::<4>().ok_or_else(|| Malformed::packet(field.cut))?;
         self.rest = rest;
         Ok(u32::from_be_bytes(*value))
     }
@@ -78,19 +69,14 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn packet_id(&mut self, field: &'static Field) -> Result<PacketId, Malformed> {
         let value = self.u16(field)?;
-        PacketId::new(value).ok_or(Malformed {
-            reason: ReasonCode::ProtocolError,
-            what: "Packet Identifier: is 0 [MQTT-2.2.1-3]",
-        })
+        PacketId::new(value)
+            .ok_or(Malformed { reason: ReasonCode::ProtocolError, what: "Packet Identifier: is 0 [MQTT-2.2.1-3]" })
     }
 
     /// The next `len` bytes.
     #[inline]
     pub fn bytes(&mut self, len: usize, field: &'static Field) -> Result<&'a [u8], Malformed> {
-        let (value, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or_else(|| Malformed::packet(field.cut))?;
+        let (value, rest) = self.rest.split_at_checked(len).ok_or_else(|| Malformed::packet(field.cut))?;
         self.rest = rest;
         Ok(value)
     }
@@ -122,26 +108,18 @@ impl<'a> Reader<'a> {
             value |= u32::from(byte & 0x7F) << (7 * index);
             if byte & 0x80 == 0 {
                 if byte == 0 && index > 0 {
-                    return Err(Malformed::packet(
-                        "Variable Byte Integer: longer than it need be [MQTT-1.5.5-1]",
-                    ));
+                    return Err(Malformed::packet("Variable Byte Integer: longer than it need be [MQTT-1.5.5-1]"));
                 }
                 return Ok(value);
             }
         }
-        Err(Malformed::packet(
-            "Variable Byte Integer: more than four bytes (1.5.5)",
-        ))
+        Err(Malformed::packet("Variable Byte Integer: more than four bytes (1.5.5)"))
     }
 
     /// Refuses bytes behind the last field.
     #[inline]
     pub fn end(&self, what: &'static str) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed::packet(what))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::packet(what)) }
     }
 }
 
@@ -163,10 +141,7 @@ pub(super) fn put_variable_int(out: &mut Vec<u8>, value: usize) {
         out.push(value as u8);
         return;
     }
-    assert!(
-        value <= REMAINING_LENGTH_MAX,
-        "a packet of more than 268,435,455 bytes was to be encoded"
-    );
+    assert!(value <= REMAINING_LENGTH_MAX, "a packet of more than 268,435,455 bytes was to be encoded");
     let mut rest = value;
     while rest >= 0x80 {
         out.push((rest & 0x7F) as u8 | 0x80);
@@ -189,10 +164,7 @@ pub(super) fn put_u32(out: &mut Vec<u8>, value: u32) {
 #[inline]
 pub(super) fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = bytes.len();
-    assert!(
-        len <= usize::from(u16::MAX),
-        "a field of more than 65,535 bytes was to be encoded"
-    );
+    assert!(len <= usize::from(u16::MAX), "a field of more than 65,535 bytes was to be encoded");
     put_u16(out, len as u16);
     out.extend_from_slice(bytes);
 }

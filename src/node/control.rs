@@ -21,10 +21,7 @@ pub(super) struct StandalonePlane {
 
 impl StandalonePlane {
     pub fn new(node: NodeId, name: &str, shared: Arc<Shared>) -> StandalonePlane {
-        StandalonePlane {
-            standalone: Mutex::new(Standalone::new(node, name)),
-            shared,
-        }
+        StandalonePlane { standalone: Mutex::new(Standalone::new(node, name)), shared }
     }
 
     fn send(&self, effects: Vec<Effect>) {
@@ -48,17 +45,8 @@ impl StandalonePlane {
 }
 
 impl ControlPlane for StandalonePlane {
-    fn propose(
-        &self,
-        _from: ShardId,
-        _ticket: Option<Ticket>,
-        command: Command,
-    ) -> Option<Applied> {
-        Some(
-            self.standalone
-                .lock()
-                .propose(self.shared.clock.now(), command),
-        )
+    fn propose(&self, _from: ShardId, _ticket: Option<Ticket>, command: Command) -> Option<Applied> {
+        Some(self.standalone.lock().propose(self.shared.clock.now(), command))
     }
 }
 

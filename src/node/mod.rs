@@ -29,7 +29,7 @@ use crate::config::{self, Config};
 use crate::limits;
 use crate::listener::tcp;
 use crate::listener::tls::{TlsError, TlsReload};
-use crate::metrics::{LogThrottle, Metrics};
+use crate::metrics::Metrics;
 use crate::mqtt::ReasonCode;
 use crate::session;
 use crate::shard::Shared;
@@ -48,11 +48,7 @@ pub enum StartError {
     #[error("listener \"{listener}\": {error}")]
     Tls { listener: String, error: TlsError },
     #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
-    Bind {
-        listener: String,
-        address: SocketAddr,
-        error: io::Error,
-    },
+    Bind { listener: String, address: SocketAddr, error: io::Error },
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
 }
@@ -96,32 +92,13 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .build()
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
-    let identity = config
-        .node
-        .data_dir
-        .as_deref()
-        .map(Identity::open_or_create)
-        .transpose()?;
-    let node_id = holdfast_raft::NodeId(
-        identity
-            .as_ref()
-            .map_or_else(random_node_id, Identity::node_id),
-    );
+    let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
+    let node_id = holdfast_raft::NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
     let listeners = bind_all(&config.listeners)?;
     let shared = Arc::new(share(config));
-    let plane = Arc::new(StandalonePlane::new(
-        node_id,
-        &config.node.name,
-        shared.clone(),
-    ));
-    let parts = Parts {
-        shared,
-        access,
-        mqtt: Arc::new(config.mqtt.clone()),
-        listeners,
-        _identity: identity,
-    };
+    let plane = Arc::new(StandalonePlane::new(node_id, &config.node.name, shared.clone()));
+    let parts = Parts { shared, access, mqtt: Arc::new(config.mqtt.clone()), listeners, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, &stopping)?;
     announce(config, &parts, started);
@@ -143,12 +120,7 @@ fn random_node_id() -> u128 {
 
 fn share(config: &Config) -> Shared {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let shards = if config.node.shards == 0 {
-        cores
-    } else {
-        config.node.shards
-    }
-    .min(limits::SHARDS_MAX);
+    let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(limits::SHARDS_MAX);
     Shared {
         clock: Clock::start(),
         limits: session_limits(&config.mqtt),
@@ -159,7 +131,6 @@ fn share(config: &Config) -> Shared {
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
-        log_throttle: LogThrottle::default(),
     }
 }
 
@@ -190,38 +161,24 @@ fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
 fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
     let mut bound = Vec::new();
     for listener in listeners {
-        let named = |error| StartError::Bind {
-            listener: listener.name.clone(),
-            address: listener.bind,
-            error,
-        };
+        let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };
         let tls = listener
             .tls
             .as_ref()
             .map(TlsReload::new)
             .transpose()
-            .map_err(|error| StartError::Tls {
-                listener: listener.name.clone(),
-                error,
-            })?;
+            .map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?;
         let socket = tcp::bind(listener.bind).map_err(named)?;
         let address = socket.local_addr().map_err(named)?;
         bound.push((listener, socket, address, tls));
     }
-    let websocket = bound
-        .iter()
-        .find(|(listener, ..)| listener.is_websocket())
-        .map(|(listener, _, address, tls)| WebSocketAddress {
-            port: address.port(),
-            path: listener.path.clone(),
-            tls: tls.is_some(),
-        });
+    let websocket = bound.iter().find(|(listener, ..)| listener.is_websocket()).map(|(listener, _, address, tls)| {
+        WebSocketAddress { port: address.port(), path: listener.path.clone(), tls: tls.is_some() }
+    });
     Ok(bound
         .into_iter()
         .map(|(listener, socket, address, tls)| Bound {
-            state: Arc::new(
-                ListenerState::new(listener.clone(), address).with_websocket(websocket.clone()),
-            ),
+            state: Arc::new(ListenerState::new(listener.clone(), address).with_websocket(websocket.clone())),
             socket,
             tls,
         })
@@ -231,16 +188,8 @@ fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
 /// One line for each open address, then one that says the node is ready.
 fn announce(config: &Config, parts: &Parts, started: Instant) {
     for Bound { state, tls, .. } in &parts.listeners {
-        let protocol = if state.config.is_websocket() {
-            "ws"
-        } else {
-            "mqtt"
-        };
-        let path = if state.config.is_websocket() {
-            state.config.path.as_str()
-        } else {
-            ""
-        };
+        let protocol = if state.config.is_websocket() { "ws" } else { "mqtt" };
+        let path = if state.config.is_websocket() { state.config.path.as_str() } else { "" };
         info!(
             event = "listening",
             listener = state.config.name,
@@ -296,11 +245,11 @@ async fn supervise(
         grace_ms = grace.as_millis() as u64,
         "stopping"
     );
-    parts.shared.mailboxes.iter().for_each(|mailbox| {
-        mailbox.push(Event::CloseAll {
-            reason: ReasonCode::ServerShuttingDown,
-        })
-    });
+    parts
+        .shared
+        .mailboxes
+        .iter()
+        .for_each(|mailbox| mailbox.push(Event::CloseAll { reason: ReasonCode::ServerShuttingDown }));
     let deadline = Instant::now() + grace;
     while parts.shared.metrics.sum(|shard| &shard.connections) > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -309,11 +258,9 @@ async fn supervise(
 
 /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again.
 async fn wait_for_stop(parts: &Parts) {
-    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::hangup()),
-    ) else {
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
+    else {
         error!(event = "signals", "cannot wait for signals: stopping");
         return;
     };
@@ -338,12 +285,7 @@ fn reload(parts: &Parts) {
         let Some(tls) = &bound.tls else { continue };
         let listener = bound.state.config.name.as_str();
         match tls.reload() {
-            Ok(()) => info!(
-                event = "reload",
-                what = "certificates",
-                listener,
-                "reloaded"
-            ),
+            Ok(()) => info!(event = "reload", what = "certificates", listener, "reloaded"),
             Err(error) => {
                 error!(event = "reload", what = "certificates", listener, %error, "not reloaded: the old ones stay in use")
             }
@@ -357,22 +299,9 @@ async fn expire_retained(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         let now = shared.clock.now();
-        while shared
-            .retained
-            .read()
-            .next_expiry()
-            .is_some_and(|at| at <= now)
-        {
-            if shared
-                .retained
-                .write()
-                .expire(now, limits::RETAINED_EXPIRE_BATCH)
-                == 0
-            {
-                warn!(
-                    event = "retained",
-                    "a retained message is due to expire and does not go"
-                );
+        while shared.retained.read().next_expiry().is_some_and(|at| at <= now) {
+            if shared.retained.write().expire(now, limits::RETAINED_EXPIRE_BATCH) == 0 {
+                warn!(event = "retained", "a retained message is due to expire and does not go");
                 break;
             }
             tokio::task::yield_now().await;

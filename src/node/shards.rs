@@ -69,11 +69,7 @@ pub(super) fn start(
             .max_blocking_threads(HASHING_THREADS)
             .build()
             .map_err(StartError::Thread)?;
-        let shard = ShardParts {
-            id: id as ShardId,
-            shared: parts.shared.clone(),
-            plane: plane.clone(),
-        };
+        let shard = ShardParts { id: id as ShardId, shared: parts.shared.clone(), plane: plane.clone() };
         let (stop, stopped) = oneshot::channel();
         let stopping = stopping.clone();
         let thread = std::thread::Builder::new()
@@ -94,10 +90,7 @@ struct ShardParts {
     plane: Arc<StandalonePlane>,
 }
 
-fn acceptors(
-    parts: &Parts,
-    own: ShardId,
-) -> io::Result<Vec<(Acceptor<ToShard>, std::net::TcpListener)>> {
+fn acceptors(parts: &Parts, own: ShardId) -> io::Result<Vec<(Acceptor<ToShard>, std::net::TcpListener)>> {
     parts
         .listeners
         .iter()
@@ -107,10 +100,7 @@ fn acceptors(
                 tls: tls.clone(),
                 mqtt: parts.mqtt.clone(),
                 access: parts.access.clone(),
-                dispatch: ToShard {
-                    shared: parts.shared.clone(),
-                    own,
-                },
+                dispatch: ToShard { shared: parts.shared.clone(), own },
                 clock: parts.shared.clock,
             };
             Ok((acceptor, socket.try_clone()?))

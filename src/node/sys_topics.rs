@@ -42,10 +42,7 @@ fn topics(shared: &Shared) -> Vec<(String, String)> {
     let metrics = &shared.metrics;
     let uptime = shared.clock.now() / 1000;
     let mut topics = vec![
-        (
-            "version".to_owned(),
-            format!("holdfast {}", env!("CARGO_PKG_VERSION")),
-        ),
+        ("version".to_owned(), format!("holdfast {}", env!("CARGO_PKG_VERSION"))),
         ("uptime".to_owned(), format!("{uptime} seconds")),
     ];
     let mut number = |name: &str, value: u64| topics.push((name.to_owned(), value.to_string()));
@@ -56,48 +53,20 @@ fn topics(shared: &Shared) -> Vec<(String, String)> {
     number("clients/disconnected", sessions.saturating_sub(connected));
     number("clients/inactive", sessions.saturating_sub(connected));
     number("clients/total", sessions.max(connected));
-    number(
-        "messages/received",
-        metrics.sum(|shard| &shard.packets_received),
-    );
+    number("messages/received", metrics.sum(|shard| &shard.packets_received));
     number("bytes/received", metrics.sum(|shard| &shard.bytes_received));
     number("bytes/sent", metrics.sum(|shard| &shard.bytes_sent));
-    number(
-        "publish/messages/received",
-        by_qos(metrics, |shard, qos| shard.publish_received[qos].get()),
-    );
-    number(
-        "publish/messages/sent",
-        by_qos(metrics, |shard, qos| shard.publish_sent[qos].get()),
-    );
-    number(
-        "publish/messages/dropped",
-        DropReason::ALL
-            .iter()
-            .map(|reason| metrics.dropped(*reason))
-            .sum(),
-    );
+    number("publish/messages/received", by_qos(metrics, |shard, qos| shard.publish_received[qos].get()));
+    number("publish/messages/sent", by_qos(metrics, |shard, qos| shard.publish_sent[qos].get()));
+    number("publish/messages/dropped", DropReason::ALL.iter().map(|reason| metrics.dropped(*reason)).sum());
     for reason in DropReason::ALL {
-        number(
-            &format!("publish/messages/dropped/{}", reason.label()),
-            metrics.dropped(reason),
-        );
+        number(&format!("publish/messages/dropped/{}", reason.label()), metrics.dropped(reason));
     }
-    number(
-        "subscriptions/count",
-        metrics.sum(|shard| &shard.subscriptions),
-    );
-    number(
-        "retained messages/count",
-        shared.retained.read().len() as u64,
-    );
+    number("subscriptions/count", metrics.sum(|shard| &shard.subscriptions));
+    number("retained messages/count", shared.retained.read().len() as u64);
     topics
 }
 
 fn by_qos(metrics: &Metrics, count: impl Fn(&crate::metrics::ShardMetrics, usize) -> u64) -> u64 {
-    metrics
-        .shards
-        .iter()
-        .map(|shard| (0..3).map(|qos| count(shard, qos)).sum::<u64>())
-        .sum()
+    metrics.shards.iter().map(|shard| (0..3).map(|qos| count(shard, qos)).sum::<u64>()).sum()
 }

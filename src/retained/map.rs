@@ -65,9 +65,7 @@ impl Map {
 
     /// The retained message of `topic`.
     pub fn get(&self, now: u64, topic: &str) -> Option<&Arc<Message>> {
-        self.topics
-            .get(topic)
-            .filter(|message| !message.is_expired(now))
+        self.topics.get(topic).filter(|message| !message.is_expired(now))
     }
 
     /// The first message whose topic matches `filter` (without share prefix, parsed before) and lies behind `after` in
@@ -79,17 +77,8 @@ impl Map {
     /// The messages whose topics match `filter` and lie behind `after`, as far as `budget` goes: the number of topics that may be examined. When the
     /// iterator has ended, [`Scan::resume`] says where to go on. A whole replay may be cut into scans at any topic, with
     /// changes in between.
-    pub fn scan<'m, 'f>(
-        &'m self,
-        now: u64,
-        filter: &'f str,
-        after: Option<&str>,
-        budget: usize,
-    ) -> Scan<'m, 'f> {
-        Scan {
-            now,
-            topics: self.topics.scan(filter, after, budget),
-        }
+    pub fn scan<'m, 'f>(&'m self, now: u64, filter: &'f str, after: Option<&str>, budget: usize) -> Scan<'m, 'f> {
+        Scan { now, topics: self.topics.scan(filter, after, budget) }
     }
 
     /// Removes messages whose time is over, at most `at_most`, and returns how many. Fewer than that: none is left.
@@ -157,9 +146,6 @@ impl<'m> Iterator for Scan<'m, '_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let now = self.now;
-        self.topics
-            .by_ref()
-            .map(|(_, message)| message)
-            .find(|message| !message.is_expired(now))
+        self.topics.by_ref().map(|(_, message)| message).find(|message| !message.is_expired(now))
     }
 }

@@ -1,8 +1,12 @@
 //! CONNECT and CONNACK: what client and server agree on for one connection.
 
-use crate::mqtt::{ConnAck, Connect, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::mqtt::{ConnAck, Connect, PropertiesBuf, Property, ProtocolVersion, REMAINING_LENGTH_MAX, ReasonCode};
 
 use super::Limits;
+
+/// The largest packet that MQTT can frame (2.1.4): what a client takes that names no Maximum Packet Size. A message that has come in may be
+/// larger than that with what is put in front of it on its way out.
+const PACKET_SIZE_MAX: u32 = REMAINING_LENGTH_MAX as u32 + 5;
 
 /// What holds on a connection once it is accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +39,7 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         (false, false) => u32::MAX,
     };
     let session_expiry_secs = asked_expiry.min(limits.session_expiry_max_secs);
-    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs]
-        .into_iter()
-        .filter(|cap| *cap > 0)
-        .min();
+    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs].into_iter().filter(|cap| *cap > 0).min();
     let keep_alive_secs = match (v5, cap) {
         (true, Some(cap)) if connect.keep_alive_secs == 0 || connect.keep_alive_secs > cap => cap,
         _ => connect.keep_alive_secs,
@@ -51,16 +52,9 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         keep_alive_secs,
         keep_alive_backoff: limits.keep_alive_backoff,
         window_max: receive_maximum.min(limits.inflight_max),
-        packet_size_max: connect.properties.maximum_packet_size().unwrap_or(u32::MAX),
-        topic_alias_max: connect
-            .properties
-            .topic_alias_maximum()
-            .unwrap_or(0)
-            .min(limits.topic_alias_max),
-        problem_information: connect
-            .properties
-            .request_problem_information()
-            .unwrap_or(true),
+        packet_size_max: connect.properties.maximum_packet_size().unwrap_or(PACKET_SIZE_MAX).min(PACKET_SIZE_MAX),
+        topic_alias_max: connect.properties.topic_alias_maximum().unwrap_or(0).min(limits.topic_alias_max),
+        problem_information: connect.properties.request_problem_information().unwrap_or(true),
         told_session_expiry: v5 && session_expiry_secs != asked_expiry,
         told_keep_alive: keep_alive_secs != connect.keep_alive_secs,
     }
@@ -83,12 +77,7 @@ impl Agreed {
                 self.push_properties(limits, assigned_client_id, with_limits, &mut properties);
             }
             let properties = properties.as_properties();
-            ConnAck {
-                session_present,
-                reason: ReasonCode::Success,
-                properties,
-            }
-            .encode(self.version, out);
+            ConnAck { session_present, reason: ReasonCode::Success, properties }.encode(self.version, out);
             if out.len() - start <= self.packet_size_max as usize || !with_limits {
                 return;
             }

@@ -61,21 +61,13 @@ impl Session {
         Ok(Inbound::Route(topic))
     }
 
-    fn resolve_topic<'p, J>(
-        &mut self,
-        turn: &Turn<'_, J>,
-        publish: &Publish<'p>,
-    ) -> Result<Topic<'p>, Violation> {
+    fn resolve_topic<'p, J>(&mut self, turn: &Turn<'_, J>, publish: &Publish<'p>) -> Result<Topic<'p>, Violation> {
         if publish.properties.is_empty() {
             return Ok(Topic::Named(publish.topic));
         }
         match (publish.properties.topic_alias(), &mut self.connected) {
             (Some(alias), Some(connected)) => {
-                let name = connected.inbound_aliases.resolve(
-                    alias,
-                    publish.topic,
-                    turn.limits.topic_alias_max,
-                )?;
+                let name = connected.inbound_aliases.resolve(alias, publish.topic, turn.limits.topic_alias_max)?;
                 Ok(Topic::Aliased(name))
             }
             _ => Ok(Topic::Named(publish.topic)),
@@ -84,15 +76,8 @@ impl Session {
 
     /// Remembers a QoS 2 packet until its PUBREL. In MQTT 5.0 the client must keep to the Receive Maximum of the CONNACK
     /// [MQTT-3.3.4-9]; QoS 1 is acknowledged in the same turn and never adds up.
-    fn accept<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        packet_id: PacketId,
-    ) -> Result<(), Violation> {
-        let v5 = self
-            .connected
-            .as_ref()
-            .is_some_and(|connected| connected.version.is_v5());
+    fn accept<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
+        let v5 = self.connected.as_ref().is_some_and(|connected| connected.version.is_v5());
         if v5 && self.accepted.len() >= usize::from(turn.limits.receive_maximum) {
             return Err(Violation::new(
                 ReasonCode::ReceiveMaximumExceeded,
@@ -101,8 +86,7 @@ impl Session {
         }
         self.accepted.insert(packet_id);
         if self.persists() {
-            turn.journal
-                .record(&self.client_id, Record::Accepted { packet_id });
+            turn.journal.record(&self.client_id, Record::Accepted { packet_id });
         }
         Ok(())
     }
@@ -113,56 +97,26 @@ impl Session {
         let (Some(packet_id), Some(connected)) = (publish.packet_id, &self.connected) else {
             return;
         };
-        let kind = if publish.qos == QoS::ExactlyOnce {
-            AckKind::PubRec
-        } else {
-            AckKind::PubAck
-        };
-        Ack {
-            packet_id,
-            reason,
-            properties: Properties::EMPTY,
-        }
-        .encode(kind, connected.version, out);
+        let kind = if publish.qos == QoS::ExactlyOnce { AckKind::PubRec } else { AckKind::PubAck };
+        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, connected.version, out);
     }
 
     /// PUBREL: releases the identifier and answers PUBCOMP [MQTT-4.3.3-11].
-    pub fn pubrel<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        packet_id: PacketId,
-        out: &mut Vec<u8>,
-    ) {
+    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
         let known = self.accepted.remove(&packet_id);
         if known && self.persists() {
-            turn.journal
-                .record(&self.client_id, Record::Released { packet_id });
+            turn.journal.record(&self.client_id, Record::Released { packet_id });
         }
-        let reason = if known {
-            ReasonCode::Success
-        } else {
-            ReasonCode::PacketIdentifierNotFound
-        };
+        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
         self.answer(AckKind::PubComp, packet_id, reason, out);
     }
 
     /// PUBACK: the message is done with, whatever the reason code says [MQTT-4.3.2-3], [MQTT-4.8.2-6].
-    pub fn puback<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        packet_id: PacketId,
-    ) -> Result<(), Violation> {
-        match self
-            .window
-            .get_mut(packet_id)
-            .map(|inflight| inflight.stage)
-        {
+    pub fn puback<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
+        match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
             Some(Stage::QoS1Sent) => self.complete(turn, packet_id),
             Some(_) => {
-                return Err(Violation::new(
-                    ReasonCode::ProtocolError,
-                    "PUBACK for a PUBLISH of QoS 2 (4.3.3)",
-                ));
+                return Err(Violation::new(ReasonCode::ProtocolError, "PUBACK for a PUBLISH of QoS 2 (4.3.3)"));
             }
             None => {}
         }
@@ -180,20 +134,12 @@ impl Session {
         let packet_id = ack.packet_id;
         let Some(inflight) = self.window.get_mut(packet_id) else {
             if !ack.reason.is_error() {
-                self.answer(
-                    AckKind::PubRel,
-                    packet_id,
-                    ReasonCode::PacketIdentifierNotFound,
-                    out,
-                );
+                self.answer(AckKind::PubRel, packet_id, ReasonCode::PacketIdentifierNotFound, out);
             }
             return Ok(());
         };
         if inflight.stage == Stage::QoS1Sent {
-            return Err(Violation::new(
-                ReasonCode::ProtocolError,
-                "PUBREC for a PUBLISH of QoS 1 (4.3.2)",
-            ));
+            return Err(Violation::new(ReasonCode::ProtocolError, "PUBREC for a PUBLISH of QoS 1 (4.3.2)"));
         }
         if ack.reason.is_error() {
             self.complete(turn, packet_id);
@@ -203,8 +149,7 @@ impl Session {
             inflight.stage = Stage::Released;
             inflight.queued = None;
             if self.persists() {
-                turn.journal
-                    .record(&self.client_id, Record::Received { packet_id });
+                turn.journal.record(&self.client_id, Record::Received { packet_id });
             }
         }
         self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out);
@@ -212,22 +157,11 @@ impl Session {
     }
 
     /// PUBCOMP: the delivery of a QoS 2 message has ended [MQTT-4.3.3-5].
-    pub fn pubcomp<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        packet_id: PacketId,
-    ) -> Result<(), Violation> {
-        match self
-            .window
-            .get_mut(packet_id)
-            .map(|inflight| inflight.stage)
-        {
+    pub fn pubcomp<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
+        match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
             Some(Stage::Released) => self.complete(turn, packet_id),
             Some(_) => {
-                return Err(Violation::new(
-                    ReasonCode::ProtocolError,
-                    "PUBCOMP before PUBREL (4.3.3)",
-                ));
+                return Err(Violation::new(ReasonCode::ProtocolError, "PUBCOMP before PUBREL (4.3.3)"));
             }
             None => {}
         }
@@ -240,32 +174,14 @@ impl Session {
         }
     }
 
-    pub(super) fn answer(
-        &self,
-        kind: AckKind,
-        packet_id: PacketId,
-        reason: ReasonCode,
-        out: &mut Vec<u8>,
-    ) {
-        let version = self
-            .connected
-            .as_ref()
-            .map_or(ProtocolVersion::V5, |connected| connected.version);
-        Ack {
-            packet_id,
-            reason,
-            properties: Properties::EMPTY,
-        }
-        .encode(kind, version, out);
+    pub(super) fn answer(&self, kind: AckKind, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
+        let version = self.connected.as_ref().map_or(ProtocolVersion::V5, |connected| connected.version);
+        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, version, out);
     }
 }
 
 /// Why a PUBLISH is not routed although the packet is well formed.
-fn refusal<J>(
-    turn: &Turn<'_, J>,
-    publish: &Publish<'_>,
-    topic: &str,
-) -> Result<Option<ReasonCode>, Violation> {
+fn refusal<J>(turn: &Turn<'_, J>, publish: &Publish<'_>, topic: &str) -> Result<Option<ReasonCode>, Violation> {
     if publish.retain && !turn.limits.retain_available {
         return Err(Violation::new(
             ReasonCode::RetainNotSupported,
@@ -275,9 +191,7 @@ fn refusal<J>(
     if topic::name::is_dollar(topic) && is_of_the_server(topic) {
         return Ok(Some(ReasonCode::NotAuthorized));
     }
-    if topic.len() >= turn.limits.topic_levels_max
-        && topic::name::levels(topic) > turn.limits.topic_levels_max
-    {
+    if topic.len() >= turn.limits.topic_levels_max && topic::name::levels(topic) > turn.limits.topic_levels_max {
         return Ok(Some(ReasonCode::TopicNameInvalid));
     }
     Ok(None)

@@ -12,10 +12,7 @@ pub struct KeepAlive {
 impl KeepAlive {
     /// `interval_secs` as agreed in CONNECT and CONNACK, times `backoff` (`mqtt.keepalive_backoff`, 1.5 by the specification).
     pub fn new(interval_secs: u16, backoff: f64, now: u64) -> KeepAlive {
-        KeepAlive {
-            timeout_ms: (f64::from(interval_secs) * 1000.0 * backoff) as u64,
-            last_packet_at: now,
-        }
+        KeepAlive { timeout_ms: (f64::from(interval_secs) * 1000.0 * backoff) as u64, last_packet_at: now }
     }
 
     pub fn packet_received(&mut self, now: u64) {

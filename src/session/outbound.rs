@@ -8,9 +8,7 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{
-    AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs,
-};
+use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
 
 use super::queue::{QueueFull, Queued, SubscriptionIds};
 use super::record::{Journal, Position, Record};
@@ -54,17 +52,7 @@ impl<'a> Outgoing<'a> {
         expires_at: Option<u64>,
         publisher: &'a Arc<str>,
     ) -> Outgoing<'a> {
-        Outgoing {
-            id,
-            topic,
-            payload,
-            properties,
-            qos,
-            retain,
-            expires_at,
-            publisher,
-            message: OnceCell::new(),
-        }
+        Outgoing { id, topic, payload, properties, qos, retain, expires_at, publisher, message: OnceCell::new() }
     }
 
     pub fn from_message(message: &'a Arc<Message>) -> Outgoing<'a> {
@@ -171,13 +159,8 @@ impl Session {
         let Some(connected) = &mut self.connected else {
             return;
         };
-        let packet = Packet {
-            dup: false,
-            qos,
-            retain: delivery.retain,
-            packet_id,
-            subscription_ids: delivery.subscription_ids,
-        };
+        let packet =
+            Packet { dup: false, qos, retain: delivery.retain, packet_id, subscription_ids: delivery.subscription_ids };
         if !write(connected, turn.now, packet, outgoing, wire) {
             self.drop_message(turn, DropReason::TooLarge);
             return;
@@ -191,20 +174,9 @@ impl Session {
             && let Some(queued) = &queued
         {
             record_queued(&self.client_id, turn, queued);
-            turn.journal.record(
-                &self.client_id,
-                Record::Sent {
-                    position,
-                    packet_id,
-                },
-            );
+            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
         }
-        self.window.push(Inflight {
-            packet_id,
-            stage: first_stage(qos),
-            position,
-            queued,
-        });
+        self.window.push(Inflight { packet_id, stage: first_stage(qos), position, queued });
     }
 
     /// No connection: QoS 1 and 2 are kept for the next one [MQTT-4.5.0-1].
@@ -230,16 +202,8 @@ impl Session {
         qos: QoS,
     ) -> Verdict {
         let size = outgoing.message().size();
-        let reason = if qos == QoS::AtMostOnce {
-            DropReason::Qos0Slow
-        } else {
-            DropReason::QueueFull
-        };
-        while !self.queue.has_room(
-            size,
-            turn.limits.queued_messages_max,
-            turn.limits.queued_bytes_max,
-        ) {
+        let reason = if qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull };
+        while !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
             match turn.limits.queue_full {
                 QueueFull::DropOldest if !self.queue.is_empty() => self.drop_oldest(turn),
                 QueueFull::Disconnect if self.connected.is_some() && qos != QoS::AtMostOnce => {
@@ -267,11 +231,7 @@ impl Session {
         self.record_done(turn, oldest.position);
         self.drop_message(
             turn,
-            if oldest.qos == QoS::AtMostOnce {
-                DropReason::Qos0Slow
-            } else {
-                DropReason::QueueFull
-            },
+            if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull },
         );
     }
 
@@ -309,12 +269,7 @@ impl Session {
         }
     }
 
-    fn send_queued<W: Wire, J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        queued: Queued,
-        wire: &mut W,
-    ) -> bool {
+    fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {
         if queued.message.is_expired(turn.now) {
             self.record_done(turn, queued.position);
             self.drop_message(turn, DropReason::Expired);
@@ -331,13 +286,7 @@ impl Session {
             packet_id,
             subscription_ids: queued.subscription_ids.as_slice(),
         };
-        if !write(
-            connected,
-            turn.now,
-            packet,
-            &Outgoing::from_message(&queued.message),
-            wire,
-        ) {
+        if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
             self.record_done(turn, queued.position);
             self.drop_message(turn, DropReason::TooLarge);
             return false;
@@ -347,34 +296,18 @@ impl Session {
         true
     }
 
-    fn enter_window<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        queued: Queued,
-        packet_id: Option<PacketId>,
-    ) {
+    fn enter_window<J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, packet_id: Option<PacketId>) {
         let position = queued.position;
         let Some(packet_id) = packet_id else {
             self.record_done(turn, position);
             return;
         };
         if self.persists() {
-            turn.journal.record(
-                &self.client_id,
-                Record::Sent {
-                    position,
-                    packet_id,
-                },
-            );
+            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
         }
         let stage = first_stage(queued.qos);
         let keep = self.persists() || queued.share.is_some();
-        self.window.push(Inflight {
-            packet_id,
-            stage,
-            position,
-            queued: keep.then_some(queued),
-        });
+        self.window.push(Inflight { packet_id, stage, position, queued: keep.then_some(queued) });
     }
 
     /// After a reconnect: everything in the window once more, in the old order and with the old packet identifiers, PUBLISH with
@@ -390,12 +323,11 @@ impl Session {
             let packet_id = inflight.packet_id;
             let Some(queued) = &inflight.queued else {
                 if inflight.stage == Stage::Released {
-                    crate::mqtt::Ack {
-                        packet_id,
-                        reason: ReasonCode::Success,
-                        properties: Default::default(),
-                    }
-                    .encode(AckKind::PubRel, version, wire.buffer());
+                    crate::mqtt::Ack { packet_id, reason: ReasonCode::Success, properties: Default::default() }.encode(
+                        AckKind::PubRel,
+                        version,
+                        wire.buffer(),
+                    );
                 }
                 continue;
             };
@@ -406,13 +338,7 @@ impl Session {
                 packet_id: Some(packet_id),
                 subscription_ids: queued.subscription_ids.as_slice(),
             };
-            if !write(
-                connected,
-                turn.now,
-                packet,
-                &Outgoing::from_message(&queued.message),
-                wire,
-            ) {
+            if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
                 too_large.push((packet_id, inflight.position));
             }
         }
@@ -425,11 +351,7 @@ impl Session {
 }
 
 fn first_stage(qos: QoS) -> Stage {
-    if qos == QoS::ExactlyOnce {
-        Stage::QoS2Sent
-    } else {
-        Stage::QoS1Sent
-    }
+    if qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent }
 }
 
 fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
@@ -444,25 +366,8 @@ fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, q
 }
 
 fn record_queued<J: Journal>(client_id: &Arc<str>, turn: &mut Turn<'_, J>, queued: &Queued) {
-    let Queued {
-        position,
-        message,
-        qos,
-        retain,
-        subscription_ids,
-        share,
-    } = queued.clone();
-    turn.journal.record(
-        client_id,
-        Record::Queued {
-            position,
-            message,
-            qos,
-            retain,
-            subscription_ids,
-            share,
-        },
-    );
+    let Queued { position, message, qos, retain, subscription_ids, share } = queued.clone();
+    turn.journal.record(client_id, Record::Queued { position, message, qos, retain, subscription_ids, share });
 }
 
 /// Bytes of the property Topic Alias.
@@ -497,18 +402,13 @@ fn write<W: Wire>(
         properties: outgoing.properties,
         payload_len: outgoing.payload.len(),
     };
-    let mut may_alias = true;
-    if connected.packet_size_max != u32::MAX {
-        let spare =
-            i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
-        if spare < 0 {
-            return false;
-        }
-        // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
-        may_alias = spare > ALIAS_BYTES;
+    let spare = i64::from(connected.packet_size_max) - head.packet_len(connected.version) as i64;
+    if spare < 0 {
+        return false;
     }
-    if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic)
-    {
+    // The first use of an alias makes the packet longer, perhaps by one more byte of its length fields.
+    let may_alias = spare > ALIAS_BYTES;
+    if may_alias && let Some((alias, known)) = connected.outbound_aliases.alias_for(outgoing.topic) {
         head.topic_alias = Some(alias);
         if known {
             head.topic = "";

@@ -34,9 +34,7 @@ mod tests {
     fn identifiers_wrap_past_zero_and_skip_those_in_use() {
         let mut ids = PacketIds { last: 65_533 };
         let busy = [65_535u16, 1];
-        let next: Vec<u16> = (0..3)
-            .map(|_| ids.next(|id| busy.contains(&id.get())).get())
-            .collect();
+        let next: Vec<u16> = (0..3).map(|_| ids.next(|id| busy.contains(&id.get())).get()).collect();
         assert_eq!(next, [65_534, 2, 3]);
     }
 }

@@ -114,10 +114,7 @@ impl Queue {
         if self.qos0 == 0 {
             return None;
         }
-        let at = self
-            .entries
-            .iter()
-            .position(|queued| queued.qos == QoS::AtMostOnce)?;
+        let at = self.entries.iter().position(|queued| queued.qos == QoS::AtMostOnce)?;
         let queued = self.entries.remove(at)?;
         self.count_out(&queued);
         Some(queued)

@@ -27,7 +27,7 @@ pub struct Connected {
     pub keep_alive: KeepAlive,
     /// The client's Receive Maximum, and no more than `mqtt.max_inflight`.
     pub window_max: u16,
-    /// The client's Maximum Packet Size, in bytes; `u32::MAX` for none.
+    /// The client's Maximum Packet Size, in bytes.
     pub packet_size_max: u32,
     /// Whether Reason Strings may be sent on packets other than CONNACK, DISCONNECT and PUBLISH [MQTT-3.1.2-29].
     pub problem_information: bool,
@@ -144,18 +144,9 @@ impl Session {
         subscription: Subscription,
     ) -> bool {
         if self.persists() {
-            let Subscription {
-                options,
-                subscription_id,
-            } = subscription;
-            turn.journal.record(
-                &self.client_id,
-                Record::Subscribed {
-                    filter: filter.clone(),
-                    options,
-                    subscription_id,
-                },
-            );
+            let Subscription { options, subscription_id } = subscription;
+            turn.journal
+                .record(&self.client_id, Record::Subscribed { filter: filter.clone(), options, subscription_id });
         }
         self.enter(filter.clone(), subscription)
     }
@@ -166,8 +157,7 @@ impl Session {
             return false;
         };
         if self.persists() {
-            turn.journal
-                .record(&self.client_id, Record::Unsubscribed { filter });
+            turn.journal.record(&self.client_id, Record::Unsubscribed { filter });
         }
         true
     }
@@ -218,9 +208,9 @@ impl Session {
         };
         let mut given: Vec<Queued> = Vec::new();
         if !unsent_only {
-            let sent = self.window.take(|inflight| {
-                inflight.stage == Stage::QoS1Sent && inflight.queued.as_ref().is_some_and(of_share)
-            });
+            let sent = self
+                .window
+                .take(|inflight| inflight.stage == Stage::QoS1Sent && inflight.queued.as_ref().is_some_and(of_share));
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
         given.extend(self.queue.take(of_share));
@@ -233,52 +223,24 @@ impl Session {
 
     pub(super) fn record_done<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position) {
         if self.persists() {
-            turn.journal
-                .record(&self.client_id, Record::Done { position });
+            turn.journal.record(&self.client_id, Record::Done { position });
         }
     }
 
     /// Applies one record to a session that is being restored. Records of messages that are gone already are no-ops.
     pub fn restore(&mut self, record: Record) {
         match record {
-            Record::Subscribed {
-                filter,
-                options,
-                subscription_id,
-            } => {
-                self.enter(
-                    filter,
-                    Subscription {
-                        options,
-                        subscription_id,
-                    },
-                );
+            Record::Subscribed { filter, options, subscription_id } => {
+                self.enter(filter, Subscription { options, subscription_id });
             }
             Record::Unsubscribed { filter } => {
                 self.remove(&filter);
             }
-            Record::Queued {
-                position,
-                message,
-                qos,
-                retain,
-                subscription_ids,
-                share,
-            } => {
+            Record::Queued { position, message, qos, retain, subscription_ids, share } => {
                 self.next_position = self.next_position.max(position + 1);
-                self.queue.push(Queued {
-                    position,
-                    message,
-                    qos,
-                    retain,
-                    subscription_ids,
-                    share,
-                });
+                self.queue.push(Queued { position, message, qos, retain, subscription_ids, share });
             }
-            Record::Sent {
-                position,
-                packet_id,
-            } => self.restore_sent(position, packet_id),
+            Record::Sent { position, packet_id } => self.restore_sent(position, packet_id),
             Record::Received { packet_id } => {
                 if let Some(inflight) = self.window.get_mut(packet_id) {
                     inflight.stage = Stage::Released;
@@ -286,11 +248,7 @@ impl Session {
                 }
             }
             Record::Done { position } => {
-                if self
-                    .queue
-                    .take(|queued| queued.position == position)
-                    .is_empty()
-                {
+                if self.queue.take(|queued| queued.position == position).is_empty() {
                     self.window.remove_position(position);
                 }
             }
@@ -307,16 +265,7 @@ impl Session {
         let Some(queued) = self.queue.take(|queued| queued.position == position).pop() else {
             return;
         };
-        let stage = if queued.qos == QoS::ExactlyOnce {
-            Stage::QoS2Sent
-        } else {
-            Stage::QoS1Sent
-        };
-        self.window.push(Inflight {
-            packet_id,
-            stage,
-            position,
-            queued: Some(queued),
-        });
+        let stage = if queued.qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent };
+        self.window.push(Inflight { packet_id, stage, position, queued: Some(queued) });
     }
 }

@@ -27,33 +27,20 @@ impl Judged {
 
 impl Session {
     /// Judges every filter before the first one is entered, so that a packet which ends the connection changes nothing.
-    pub fn judge(
-        &self,
-        limits: &Limits,
-        subscribe: &Subscribe<'_>,
-    ) -> Result<Vec<Judged>, Violation> {
+    pub fn judge(&self, limits: &Limits, subscribe: &Subscribe<'_>) -> Result<Vec<Judged>, Violation> {
         let mut room = Room {
-            subscriptions: limits
-                .subscriptions_max
-                .saturating_sub(self.subscriptions.len()),
+            subscriptions: limits.subscriptions_max.saturating_sub(self.subscriptions.len()),
             bytes: limits::SUBSCRIPTION_BYTES_MAX.saturating_sub(self.subscription_bytes),
         };
         let mut judged = Vec::new();
         for (text, options) in subscribe.filters.iter() {
-            let filter =
-                judge_filter(limits, text, options)?.and_then(|()| self.fit(text, &mut room));
+            let filter = judge_filter(limits, text, options)?.and_then(|()| self.fit(text, &mut room));
             judged.push(Judged { filter, options });
         }
-        let v3_1 = self
-            .connected
-            .as_ref()
-            .is_some_and(|connected| connected.version == ProtocolVersion::V3_1);
+        let v3_1 = self.connected.as_ref().is_some_and(|connected| connected.version == ProtocolVersion::V3_1);
         if v3_1 && judged.iter().any(|judged| judged.filter.is_err()) {
             // In MQTT 3.1 a SUBACK cannot say that a subscription failed: the connection ends instead.
-            return Err(Violation::new(
-                ReasonCode::TopicFilterInvalid,
-                "a topic filter that is not valid (4.7)",
-            ));
+            return Err(Violation::new(ReasonCode::TopicFilterInvalid, "a topic filter that is not valid (4.7)"));
         }
         Ok(judged)
     }
@@ -87,10 +74,7 @@ fn judge_filter(
         return Ok(Err(ReasonCode::TopicFilterInvalid));
     };
     if parsed.share.is_some() && options.no_local {
-        return Err(Violation::new(
-            ReasonCode::ProtocolError,
-            "No Local on a shared subscription [MQTT-3.8.3-4]",
-        ));
+        return Err(Violation::new(ReasonCode::ProtocolError, "No Local on a shared subscription [MQTT-3.8.3-4]"));
     }
     if topic::name::levels(parsed.filter) > limits.topic_levels_max {
         return Ok(Err(ReasonCode::TopicFilterInvalid));

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::metrics::{DropReason, ShardMetrics};
 use crate::mqtt::{
-    self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property,
-    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
+    self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
+    QoS, ReasonCode, RetainHandling, SubscriptionOptions,
 };
 
 use super::*;
@@ -42,9 +42,7 @@ impl Pipe {
         let mut words = Vec::new();
         let mut at = 0;
         while let Some(frame) = mqtt::next_frame(&bytes[at..], u32::MAX).unwrap() {
-            words.push(in_words(
-                &mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server).unwrap(),
-            ));
+            words.push(in_words(&mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server).unwrap()));
             at += frame.total_len;
         }
         assert_eq!(at, bytes.len(), "half a packet was written");
@@ -56,15 +54,9 @@ fn in_words(packet: &Packet<'_>) -> String {
     let id = |id: &PacketId| id.get();
     match packet {
         Packet::Publish(publish) => {
-            let id = publish
-                .packet_id
-                .map_or(String::new(), |id| format!(" id {id}"));
+            let id = publish.packet_id.map_or(String::new(), |id| format!(" id {id}"));
             let dup = if publish.dup { " dup" } else { "" };
-            format!(
-                "publish {} qos {}{id}{dup}",
-                String::from_utf8_lossy(publish.payload),
-                publish.qos as u8
-            )
+            format!("publish {} qos {}{id}{dup}", String::from_utf8_lossy(publish.payload), publish.qos as u8)
         }
         Packet::PubAck(ack) => format!("puback {} {:?}", id(&ack.packet_id), ack.reason),
         Packet::PubRec(ack) => format!("pubrec {} {:?}", id(&ack.packet_id), ack.reason),
@@ -166,16 +158,8 @@ impl Bench {
         self.pipe.read()
     }
 
-    fn in_turn<R>(
-        &mut self,
-        act: impl FnOnce(&mut Session, &mut Turn<'_, &mut Vec<Record>>, &mut Pipe) -> R,
-    ) -> R {
-        let mut turn = Turn {
-            now: self.now,
-            limits: &self.limits,
-            metrics: &self.metrics,
-            journal: &mut self.records,
-        };
+    fn in_turn<R>(&mut self, act: impl FnOnce(&mut Session, &mut Turn<'_, &mut Vec<Record>>, &mut Pipe) -> R) -> R {
+        let mut turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.records };
         act(&mut self.session, &mut turn, &mut self.pipe)
     }
 
@@ -184,12 +168,7 @@ impl Bench {
     }
 
     fn send_message(&mut self, message: &Arc<Message>, qos: QoS) -> Verdict {
-        let delivery = Delivery {
-            qos,
-            retain: false,
-            subscription_ids: &[],
-            share: None,
-        };
+        let delivery = Delivery { qos, retain: false, subscription_ids: &[], share: None };
         self.in_turn(|session, turn, pipe| {
             let wire = session.connected().is_some().then_some(pipe);
             session.deliver(turn, &Outgoing::from_message(message), delivery, wire)
@@ -200,18 +179,9 @@ impl Bench {
         self.ack_with(kind, id, ReasonCode::Success).unwrap()
     }
 
-    fn ack_with(
-        &mut self,
-        kind: &str,
-        id: u16,
-        reason: ReasonCode,
-    ) -> Result<Vec<String>, Violation> {
+    fn ack_with(&mut self, kind: &str, id: u16, reason: ReasonCode) -> Result<Vec<String>, Violation> {
         let packet_id = PacketId::new(id).unwrap();
-        let ack = Ack {
-            packet_id,
-            reason,
-            properties: Properties::EMPTY,
-        };
+        let ack = Ack { packet_id, reason, properties: Properties::EMPTY };
         self.in_turn(|session, turn, pipe| {
             match kind {
                 "puback" => session.puback(turn, packet_id)?,
@@ -284,16 +254,8 @@ fn qos_2_out_goes_on_where_it_was_at_every_step() {
     assert_eq!(bench.pipe.read(), ["publish a qos 2 id 1"]);
     assert_eq!(bench.reconnect(), ["publish a qos 2 id 1 dup"]);
     assert_eq!(bench.ack("pubrec", 1), ["pubrel 1 Success"]);
-    assert_eq!(
-        bench.reconnect(),
-        ["pubrel 1 Success"],
-        "never PUBLISH again [MQTT-4.3.3-10]"
-    );
-    assert_eq!(
-        bench.ack("pubrec", 1),
-        ["pubrel 1 Success"],
-        "a repeated PUBREC"
-    );
+    assert_eq!(bench.reconnect(), ["pubrel 1 Success"], "never PUBLISH again [MQTT-4.3.3-10]");
+    assert_eq!(bench.ack("pubrec", 1), ["pubrel 1 Success"], "a repeated PUBREC");
     assert!(bench.ack("pubcomp", 1).is_empty());
     assert!(bench.reconnect().is_empty());
 }
@@ -303,12 +265,8 @@ fn a_negative_pubrec_or_puback_ends_the_delivery() {
     let mut bench = Bench::persistent();
     bench.send("a", ExactlyOnce);
     bench.send("b", AtLeastOnce);
-    bench
-        .ack_with("pubrec", 1, ReasonCode::QuotaExceeded)
-        .unwrap();
-    bench
-        .ack_with("puback", 2, ReasonCode::NotAuthorized)
-        .unwrap();
+    bench.ack_with("pubrec", 1, ReasonCode::QuotaExceeded).unwrap();
+    bench.ack_with("puback", 2, ReasonCode::NotAuthorized).unwrap();
     assert!(bench.reconnect().is_empty());
 }
 
@@ -319,10 +277,7 @@ fn acknowledgements_of_the_wrong_kind_end_the_connection() {
     bench.send("b", ExactlyOnce);
     for (kind, id) in [("pubrec", 1), ("pubcomp", 1), ("puback", 2), ("pubcomp", 2)] {
         assert_eq!(
-            bench
-                .ack_with(kind, id, ReasonCode::Success)
-                .unwrap_err()
-                .reason,
+            bench.ack_with(kind, id, ReasonCode::Success).unwrap_err().reason,
             ReasonCode::ProtocolError,
             "{kind} {id}"
         );
@@ -334,14 +289,8 @@ fn acknowledgements_of_unknown_packets_are_answered_and_change_nothing() {
     let mut bench = Bench::persistent();
     bench.pipe.read();
     assert!(bench.ack("puback", 9).is_empty());
-    assert_eq!(
-        bench.ack("pubrec", 9),
-        ["pubrel 9 PacketIdentifierNotFound"]
-    );
-    assert_eq!(
-        bench.ack("pubrel", 9),
-        ["pubcomp 9 PacketIdentifierNotFound"]
-    );
+    assert_eq!(bench.ack("pubrec", 9), ["pubrel 9 PacketIdentifierNotFound"]);
+    assert_eq!(bench.ack("pubrel", 9), ["pubcomp 9 PacketIdentifierNotFound"]);
     assert!(bench.ack("pubcomp", 9).is_empty());
 }
 
@@ -354,21 +303,14 @@ fn qos_2_in_is_routed_once_however_often_it_comes() {
     assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "repeated");
     assert_eq!(bench.pipe.read(), ["pubrec 7 Success"]);
     assert_eq!(bench.ack("pubrel", 7), ["pubcomp 7 Success"]);
-    assert_eq!(
-        bench.receive(ExactlyOnce, 7).unwrap(),
-        "routed",
-        "released: a new message"
-    );
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "routed", "released: a new message");
 }
 
 #[test]
 fn more_qos_2_than_the_receive_maximum_ends_the_connection() {
     let mut bench = Bench::persistent();
     (1..=10).for_each(|id| _ = bench.receive(ExactlyOnce, id).unwrap());
-    assert_eq!(
-        bench.receive(ExactlyOnce, 11).unwrap_err().reason,
-        ReasonCode::ReceiveMaximumExceeded
-    );
+    assert_eq!(bench.receive(ExactlyOnce, 11).unwrap_err().reason, ReasonCode::ReceiveMaximumExceeded);
     bench.ack("pubrel", 1);
     assert!(bench.receive(ExactlyOnce, 12).is_ok());
 }
@@ -376,13 +318,8 @@ fn more_qos_2_than_the_receive_maximum_ends_the_connection() {
 #[test]
 fn the_window_never_exceeds_the_receive_maximum_and_refills_in_order() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
-    ["a", "b", "c", "d"]
-        .iter()
-        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
-    assert_eq!(
-        bench.pipe.read(),
-        ["publish a qos 1 id 1", "publish b qos 1 id 2"]
-    );
+    ["a", "b", "c", "d"].iter().for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+    assert_eq!(bench.pipe.read(), ["publish a qos 1 id 1", "publish b qos 1 id 2"]);
     assert_eq!(bench.ack("puback", 2), ["publish c qos 1 id 3"]);
     assert_eq!(bench.ack("puback", 1), ["publish d qos 1 id 4"]);
 }
@@ -390,16 +327,10 @@ fn the_window_never_exceeds_the_receive_maximum_and_refills_in_order() {
 #[test]
 fn a_new_connection_has_a_fresh_quota() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(1)]);
-    ["a", "b", "c"]
-        .iter()
-        .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+    ["a", "b", "c"].iter().for_each(|payload| _ = bench.send(payload, AtLeastOnce));
     assert_eq!(
         bench.reconnect_with(&[Property::ReceiveMaximum(4)]),
-        [
-            "publish a qos 1 id 1 dup",
-            "publish b qos 1 id 2",
-            "publish c qos 1 id 3"
-        ]
+        ["publish a qos 1 id 1 dup", "publish b qos 1 id 2", "publish c qos 1 id 3"]
     );
 }
 
@@ -409,10 +340,7 @@ fn qos_0_passes_a_full_window_but_never_another_qos_0() {
     bench.send("a", AtLeastOnce);
     bench.send("b", AtLeastOnce);
     bench.send("x", AtMostOnce);
-    assert_eq!(
-        bench.pipe.read(),
-        ["publish a qos 1 id 1", "publish x qos 0"]
-    );
+    assert_eq!(bench.pipe.read(), ["publish a qos 1 id 1", "publish x qos 0"]);
     bench.pipe.closed = true;
     bench.send("y", AtMostOnce);
     bench.pipe.closed = false;
@@ -425,26 +353,10 @@ fn qos_0_passes_a_full_window_but_never_another_qos_0() {
 #[test]
 fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
     let kept = |queue_full| {
-        let mut bench = Bench::with(
-            Limits {
-                queued_messages_max: 2,
-                queue_full,
-                ..limits()
-            },
-            3600,
-            &[],
-        );
+        let mut bench = Bench::with(Limits { queued_messages_max: 2, queue_full, ..limits() }, 3600, &[]);
         bench.session.disconnect();
-        ["a", "b", "c"]
-            .iter()
-            .for_each(|payload| _ = bench.send(payload, AtLeastOnce));
-        assert_eq!(
-            (
-                bench.dropped(DropReason::QueueFull),
-                bench.session.dropped()
-            ),
-            (1, 1)
-        );
+        ["a", "b", "c"].iter().for_each(|payload| _ = bench.send(payload, AtLeastOnce));
+        assert_eq!((bench.dropped(DropReason::QueueFull), bench.session.dropped()), (1, 1));
         let kept: Vec<String> = bench
             .session
             .queue()
@@ -456,15 +368,8 @@ fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
     assert_eq!(kept(QueueFull::DropOldest), "bc");
     assert_eq!(kept(QueueFull::DropNewest), "ab");
     assert_eq!(kept(QueueFull::Disconnect), "ab");
-    let mut bench = Bench::with(
-        Limits {
-            queued_messages_max: 1,
-            queue_full: QueueFull::Disconnect,
-            ..limits()
-        },
-        3600,
-        &[],
-    );
+    let mut bench =
+        Bench::with(Limits { queued_messages_max: 1, queue_full: QueueFull::Disconnect, ..limits() }, 3600, &[]);
     bench.pipe.closed = true;
     assert_eq!(bench.send("a", AtLeastOnce), Verdict::Taken);
     assert_eq!(bench.send("b", AtLeastOnce), Verdict::Overflow);
@@ -473,20 +378,10 @@ fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
 #[test]
 fn the_queue_is_bounded_in_bytes_too() {
     let size = message("a", AtLeastOnce).size();
-    let mut bench = Bench::with(
-        Limits {
-            queued_bytes_max: 3 * size,
-            ..limits()
-        },
-        3600,
-        &[],
-    );
+    let mut bench = Bench::with(Limits { queued_bytes_max: 3 * size, ..limits() }, 3600, &[]);
     bench.session.disconnect();
     (0..10).for_each(|_| _ = bench.send("a", AtLeastOnce));
-    assert_eq!(
-        (bench.session.queue().len(), bench.session.queue().bytes()),
-        (3, 3 * size)
-    );
+    assert_eq!((bench.session.queue().len(), bench.session.queue().bytes()), (3, 3 * size));
     assert_eq!(bench.dropped(DropReason::QueueFull), 7);
 }
 
@@ -495,13 +390,7 @@ fn qos_0_is_kept_for_a_detached_session_only_when_configured() {
     let mut bench = Bench::persistent();
     bench.session.disconnect();
     bench.send("a", AtMostOnce);
-    assert_eq!(
-        (
-            bench.session.queue().len(),
-            bench.dropped(DropReason::Disconnected)
-        ),
-        (0, 1)
-    );
+    assert_eq!((bench.session.queue().len(), bench.dropped(DropReason::Disconnected)), (0, 1));
     bench.limits.queue_qos0 = true;
     bench.send("b", AtMostOnce);
     assert_eq!(bench.reconnect(), ["publish b qos 0"]);
@@ -511,10 +400,7 @@ fn qos_0_is_kept_for_a_detached_session_only_when_configured() {
 fn what_expired_is_dropped_when_its_turn_comes() {
     let mut bench = Bench::persistent();
     bench.session.disconnect();
-    let expiring = Arc::new(Message {
-        expires_at: Some(5_000),
-        ..(*message("a", AtLeastOnce)).clone()
-    });
+    let expiring = Arc::new(Message { expires_at: Some(5_000), ..(*message("a", AtLeastOnce)).clone() });
     bench.send_message(&expiring, AtLeastOnce);
     bench.send("b", AtLeastOnce);
     bench.now = 5_000;
@@ -545,13 +431,7 @@ fn a_message_that_the_client_cannot_take_is_dropped_and_blocks_nothing() {
 fn a_session_that_ends_with_its_connection_keeps_no_bodies() {
     let mut bench = Bench::with(limits(), 0, &[]);
     bench.send("a", AtLeastOnce);
-    assert!(
-        bench
-            .session
-            .window
-            .iter()
-            .all(|inflight| inflight.queued.is_none())
-    );
+    assert!(bench.session.window.iter().all(|inflight| inflight.queued.is_none()));
     assert!(bench.records.is_empty(), "and writes nothing down");
 }
 
@@ -559,45 +439,18 @@ fn a_session_that_ends_with_its_connection_keeps_no_bodies() {
 fn a_member_gives_back_qos_1_and_what_it_never_sent_of_qos_2() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
     let share: Arc<str> = "$share/g/t".into();
-    for (payload, qos) in [
-        ("1", AtLeastOnce),
-        ("2", ExactlyOnce),
-        ("3", ExactlyOnce),
-        ("4", AtLeastOnce),
-    ] {
-        let delivery = Delivery {
-            qos,
-            retain: false,
-            subscription_ids: &[],
-            share: Some(&share),
-        };
+    for (payload, qos) in [("1", AtLeastOnce), ("2", ExactlyOnce), ("3", ExactlyOnce), ("4", AtLeastOnce)] {
+        let delivery = Delivery { qos, retain: false, subscription_ids: &[], share: Some(&share) };
         bench.in_turn(|session, turn, pipe| {
-            session.deliver(
-                turn,
-                &Outgoing::from_message(&message(payload, qos)),
-                delivery,
-                Some(pipe),
-            )
+            session.deliver(turn, &Outgoing::from_message(&message(payload, qos)), delivery, Some(pipe))
         });
     }
     let given = |bench: &mut Bench, unsent_only| -> String {
-        let given = bench
-            .in_turn(|session, turn, _| session.give_back(turn, Some("$share/g/t"), unsent_only));
-        given
-            .iter()
-            .map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned())
-            .collect()
+        let given = bench.in_turn(|session, turn, _| session.give_back(turn, Some("$share/g/t"), unsent_only));
+        given.iter().map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned()).collect()
     };
-    assert_eq!(
-        given(&mut bench, true),
-        "34",
-        "a member that may come back keeps what it was sent"
-    );
-    assert_eq!(
-        given(&mut bench, false),
-        "1",
-        "one that leaves for good keeps QoS 2 in delivery [MQTT-4.8.2-5]"
-    );
+    assert_eq!(given(&mut bench, true), "34", "a member that may come back keeps what it was sent");
+    assert_eq!(given(&mut bench, false), "1", "one that leaves for good keeps QoS 2 in delivery [MQTT-4.8.2-5]");
 }
 
 #[test]
@@ -620,11 +473,7 @@ fn topics_of_the_server_and_too_deep_ones_are_refused() {
             payload: b"",
         };
         let inbound = bench.in_turn(|session, turn, _| session.publish(turn, &publish).unwrap());
-        let routed = if matches!(inbound, Inbound::Route(_)) {
-            "routed"
-        } else {
-            "refused"
-        };
+        let routed = if matches!(inbound, Inbound::Route(_)) { "routed" } else { "refused" };
         assert_eq!(routed, expected, "{topic}");
     }
 }
@@ -645,12 +494,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let qos = prop_oneof![Just(AtMostOnce), Just(AtLeastOnce), Just(ExactlyOnce)];
-    let kind = prop_oneof![
-        Just("puback"),
-        Just("pubrec"),
-        Just("pubrel"),
-        Just("pubcomp")
-    ];
+    let kind = prop_oneof![Just("puback"), Just("pubrec"), Just("pubrel"), Just("pubcomp")];
     let step = prop_oneof![
         6 => (qos, any::<bool>()).prop_map(|(qos, expires)| Step::Send(qos, expires)),
         8 => (kind, 1u16..8, prop::bool::weighted(0.1)).prop_map(|(kind, id, negative)| Step::Ack(kind, id, negative)),
@@ -675,45 +519,25 @@ fn take_step(bench: &mut Bench, number: usize, step: Step) {
     match step {
         Step::Send(qos, expires) => {
             let expires_at = expires.then_some(bench.now + 2_000);
-            let message = Arc::new(Message {
-                expires_at,
-                ..(*message(&number.to_string(), qos)).clone()
-            });
+            let message = Arc::new(Message { expires_at, ..(*message(&number.to_string(), qos)).clone() });
             bench.send_message(&message, qos);
         }
         Step::Ack(kind, id, negative) if bench.session.connected().is_some() => {
-            let reason = if negative {
-                ReasonCode::UnspecifiedError
-            } else {
-                ReasonCode::Success
-            };
+            let reason = if negative { ReasonCode::UnspecifiedError } else { ReasonCode::Success };
             // A wrong kind is refused and changes nothing; the shard would close.
             let _ = bench.ack_with(kind, id, reason);
         }
-        Step::Receive(id) if bench.session.connected().is_some() => {
-            _ = bench.receive(ExactlyOnce, id)
-        }
+        Step::Receive(id) if bench.session.connected().is_some() => _ = bench.receive(ExactlyOnce, id),
         Step::Ack(..) | Step::Receive(_) => {}
-        Step::Reconnect(receive_maximum) => {
-            drop(bench.reconnect_with(&[Property::ReceiveMaximum(receive_maximum)]))
-        }
+        Step::Reconnect(receive_maximum) => drop(bench.reconnect_with(&[Property::ReceiveMaximum(receive_maximum)])),
         Step::Disconnect => bench.session.disconnect(),
         Step::Subscribe(n) => {
             let filter: Arc<str> = format!("f/{n}").into();
             bench.in_turn(|session, turn, _| {
-                session.subscribe(
-                    turn,
-                    &filter,
-                    Subscription {
-                        options,
-                        subscription_id: Some(u32::from(n) + 1),
-                    },
-                )
+                session.subscribe(turn, &filter, Subscription { options, subscription_id: Some(u32::from(n) + 1) })
             });
         }
-        Step::Unsubscribe(n) => {
-            _ = bench.in_turn(|session, turn, _| session.unsubscribe(turn, &format!("f/{n}")))
-        }
+        Step::Unsubscribe(n) => _ = bench.in_turn(|session, turn, _| session.unsubscribe(turn, &format!("f/{n}"))),
         Step::Congest(closed) => {
             bench.pipe.closed = closed;
             if !closed && bench.session.connected().is_some() {

@@ -18,12 +18,7 @@ pub struct InboundAliases {
 impl InboundAliases {
     /// The topic of a PUBLISH that carries `alias`; a non-empty `topic` gives the alias its new meaning
     /// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.3.2-10].
-    pub fn resolve(
-        &mut self,
-        alias: u16,
-        topic: &str,
-        alias_max: u16,
-    ) -> Result<Arc<str>, Violation> {
+    pub fn resolve(&mut self, alias: u16, topic: &str, alias_max: u16) -> Result<Arc<str>, Violation> {
         if alias == 0 || alias > alias_max {
             return Err(Violation::new(
                 ReasonCode::TopicAliasInvalid,
@@ -59,10 +54,7 @@ pub struct OutboundAliases {
 
 impl OutboundAliases {
     pub fn new(max: u16) -> OutboundAliases {
-        OutboundAliases {
-            max,
-            given: HashMap::new(),
-        }
+        OutboundAliases { max, given: HashMap::new() }
     }
 
     /// The alias to send with `topic`, and whether the client knows it already, so that the topic may be left out.
@@ -98,18 +90,9 @@ mod tests {
     #[test]
     fn an_alias_that_is_zero_too_large_or_unknown_is_refused() {
         let mut aliases = InboundAliases::default();
-        assert_eq!(
-            aliases.resolve(0, "a", 4).unwrap_err().reason,
-            ReasonCode::TopicAliasInvalid
-        );
-        assert_eq!(
-            aliases.resolve(5, "a", 4).unwrap_err().reason,
-            ReasonCode::TopicAliasInvalid
-        );
-        assert_eq!(
-            aliases.resolve(3, "", 4).unwrap_err().reason,
-            ReasonCode::ProtocolError
-        );
+        assert_eq!(aliases.resolve(0, "a", 4).unwrap_err().reason, ReasonCode::TopicAliasInvalid);
+        assert_eq!(aliases.resolve(5, "a", 4).unwrap_err().reason, ReasonCode::TopicAliasInvalid);
+        assert_eq!(aliases.resolve(3, "", 4).unwrap_err().reason, ReasonCode::ProtocolError);
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::mqtt::{
-    self, Connect, Message, MessageId, Packet, PacketId, Peer, ProtocolVersion, PublishHead, QoS,
-    ReasonCode,
+    self, Connect, Message, MessageId, Packet, PacketId, Peer, ProtocolVersion, PublishHead, QoS, ReasonCode,
 };
 
 use super::{Limits, Violation};
@@ -44,27 +43,20 @@ pub fn encode(connect: &Connect<'_>, limits: &Limits) -> Result<Option<EncodedWi
         payload_len: will.payload.len(),
     };
     if head.packet_len(ProtocolVersion::V5) > limits.will_bytes_max {
-        return Err(Violation::new(
-            ReasonCode::PacketTooLarge,
-            "the Will is larger than this server accepts",
-        ));
+        return Err(Violation::new(ReasonCode::PacketTooLarge, "the Will is larger than this server accepts"));
     }
     let mut message = Vec::with_capacity(head.packet_len(ProtocolVersion::V5));
     head.encode(ProtocolVersion::V5, &mut message);
     message.extend_from_slice(will.payload);
     let delay_secs = will.properties.will_delay_interval().unwrap_or(0);
-    Ok(Some(EncodedWill {
-        delay_secs,
-        message: message.into(),
-    }))
+    Ok(Some(EncodedWill { delay_secs, message: message.into() }))
 }
 
 /// The message of an encoded Will that is published now; its expiry counts from here. None if the bytes are not
 /// such a message, which only a fault of this program explains.
 pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Option<Message> {
     let frame = mqtt::next_frame(bytes, u32::MAX).ok()??;
-    let Ok(Packet::Publish(publish)) = mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server)
-    else {
+    let Ok(Packet::Publish(publish)) = mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server) else {
         return None;
     };
     Some(Message {
@@ -74,10 +66,7 @@ pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Op
         properties: Bytes::copy_from_slice(&publish.properties.forwarded()),
         qos: publish.qos,
         retain: publish.retain,
-        expires_at: publish
-            .properties
-            .message_expiry_interval()
-            .map(|secs| now + u64::from(secs) * 1000),
+        expires_at: publish.properties.message_expiry_interval().map(|secs| now + u64::from(secs) * 1000),
         publisher: client_id.clone(),
     })
 }

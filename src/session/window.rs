@@ -43,10 +43,7 @@ impl Window {
 
     /// A packet identifier that no packet in the window has.
     pub fn next_packet_id(&mut self) -> PacketId {
-        let Window {
-            entries,
-            packet_ids,
-        } = self;
+        let Window { entries, packet_ids } = self;
         packet_ids.next(|id| find(entries, id).is_some())
     }
 
@@ -66,10 +63,7 @@ impl Window {
     }
 
     pub fn remove_position(&mut self, position: u64) -> Option<Inflight> {
-        let at = self
-            .entries
-            .iter()
-            .position(|inflight| inflight.position == position)?;
+        let at = self.entries.iter().position(|inflight| inflight.position == position)?;
         self.entries.remove(at)
     }
 
@@ -79,10 +73,8 @@ impl Window {
 
     /// Takes out every packet for which `wanted` holds, in order.
     pub fn take(&mut self, wanted: impl Fn(&Inflight) -> bool) -> Vec<Inflight> {
-        let (taken, kept): (VecDeque<Inflight>, VecDeque<Inflight>) = self
-            .entries
-            .drain(..)
-            .partition(|inflight| wanted(inflight));
+        let (taken, kept): (VecDeque<Inflight>, VecDeque<Inflight>) =
+            self.entries.drain(..).partition(|inflight| wanted(inflight));
         self.entries = kept;
         taken.into()
     }
@@ -96,30 +88,17 @@ fn find(entries: &VecDeque<Inflight>, packet_id: PacketId) -> Option<usize> {
         return Some(0);
     }
     let distance = |id: PacketId| id.get().wrapping_sub(front);
-    if let Ok(at) = entries.binary_search_by_key(&distance(packet_id), |inflight| {
-        distance(inflight.packet_id)
-    }) {
+    if let Ok(at) = entries.binary_search_by_key(&distance(packet_id), |inflight| distance(inflight.packet_id)) {
         return Some(at);
     }
-    if in_turn(entries, distance) {
-        None
-    } else {
-        entries
-            .iter()
-            .position(|inflight| inflight.packet_id == packet_id)
-    }
+    if in_turn(entries, distance) { None } else { entries.iter().position(|inflight| inflight.packet_id == packet_id) }
 }
 
 /// Whether the last entry is also the farthest from the front, as it is unless identifiers went all the way round.
 fn in_turn(entries: &VecDeque<Inflight>, distance: impl Fn(PacketId) -> u16) -> bool {
-    let span = entries
-        .back()
-        .map_or(0, |last| usize::from(distance(last.packet_id)));
+    let span = entries.back().map_or(0, |last| usize::from(distance(last.packet_id)));
     span + 1 >= entries.len()
-        && entries
-            .iter()
-            .zip(entries.iter().skip(1))
-            .all(|(a, b)| distance(a.packet_id) < distance(b.packet_id))
+        && entries.iter().zip(entries.iter().skip(1)).all(|(a, b)| distance(a.packet_id) < distance(b.packet_id))
 }
 
 #[cfg(test)]
@@ -140,14 +119,7 @@ mod tests {
         let mut window = Window::default();
         (1..=10).for_each(|id| window.push(inflight(id)));
         for id in [1, 10, 5, 2, 9, 3, 8, 4, 7, 6] {
-            assert_eq!(
-                window
-                    .remove(PacketId::new(id).unwrap())
-                    .unwrap()
-                    .packet_id
-                    .get(),
-                id
-            );
+            assert_eq!(window.remove(PacketId::new(id).unwrap()).unwrap().packet_id.get(), id);
             assert!(window.remove(PacketId::new(id).unwrap()).is_none());
         }
     }

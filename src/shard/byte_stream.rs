@@ -70,10 +70,7 @@ enum Registration {
 impl Socket {
     /// A socket that belongs to the current runtime.
     pub fn attached(stream: TcpStream) -> Self {
-        Self(Registration::Attached {
-            stream,
-            is_new: true,
-        })
+        Self(Registration::Attached { stream, is_new: true })
     }
 
     /// A socket that belongs to no runtime yet. It must be non-blocking.
@@ -87,9 +84,7 @@ impl Socket {
     /// What the kernel says to the deregistration; the socket is closed then.
     pub fn detach(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.0, Registration::Lost) {
-            Registration::Attached { stream, .. } => {
-                self.0 = Registration::Detached(stream.into_std()?)
-            }
+            Registration::Attached { stream, .. } => self.0 = Registration::Detached(stream.into_std()?),
             other => self.0 = other,
         }
         self.not_lost()
@@ -106,10 +101,7 @@ impl Socket {
         match std::mem::replace(&mut self.0, Registration::Lost) {
             Registration::Detached(stream) => {
                 let stream = TcpStream::from_std(stream)?;
-                self.0 = Registration::Attached {
-                    stream,
-                    is_new: true,
-                };
+                self.0 = Registration::Attached { stream, is_new: true };
             }
             other => self.0 = other,
         }
@@ -123,10 +115,7 @@ impl Socket {
 
     /// Writes past the runtime, once per registration: it says Pending until it has been told by the kernel that the socket is
     /// writable, a turn later. A CONNACK need not wait for that. The waker of the failed attempt stays registered.
-    fn first_write(
-        &mut self,
-        write: impl FnOnce(&socket2::Socket) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn first_write(&mut self, write: impl FnOnce(&socket2::Socket) -> io::Result<usize>) -> Poll<io::Result<usize>> {
         let Registration::Attached { stream, is_new } = &mut self.0 else {
             return Poll::Pending;
         };
@@ -134,11 +123,7 @@ impl Socket {
             return Poll::Pending;
         }
         match write(&socket2::SockRef::from(&*stream)) {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Poll::Pending
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Poll::Pending,
             written => Poll::Ready(written),
         }
     }
@@ -153,30 +138,19 @@ impl Socket {
     fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TcpStream>> {
         match &mut self.get_mut().0 {
             Registration::Attached { stream, .. } => Ok(Pin::new(stream)),
-            _ => Err(io::Error::new(
-                io::ErrorKind::NotConnected,
-                "the socket is registered with no runtime",
-            )),
+            _ => Err(io::Error::new(io::ErrorKind::NotConnected, "the socket is registered with no runtime")),
         }
     }
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.stream()?.poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.as_mut().stream()?.poll_write(cx, bytes) {
             Poll::Pending => self.get_mut().first_write(|mut socket| socket.write(bytes)),
             ready => ready,
@@ -189,9 +163,7 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.as_mut().stream()?.poll_write_vectored(cx, slices) {
-            Poll::Pending => self
-                .get_mut()
-                .first_write(|mut socket| socket.write_vectored(slices)),
+            Poll::Pending => self.get_mut().first_write(|mut socket| socket.write_vectored(slices)),
             ready => ready,
         }
     }
@@ -299,18 +271,12 @@ impl ByteStream {
 
 impl std::fmt::Debug for ByteStream {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_tuple("ByteStream")
-            .field(&self.transport().name())
-            .finish()
+        out.debug_tuple("ByteStream").field(&self.transport().name()).finish()
     }
 }
 
 impl AsyncRead for ByteStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
             Self::Layered(layered) => Pin::new(layered).poll_read(cx, buf),
@@ -319,11 +285,7 @@ impl AsyncRead for ByteStream {
 }
 
 impl AsyncWrite for ByteStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
             Self::Layered(layered) => Pin::new(layered).poll_write(cx, bytes),

@@ -8,6 +8,7 @@ use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
 use tracing::{info, warn};
 
 use crate::limits;
+use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
 use crate::session::{self, Agreed, Session, Wire, will};
 use crate::subscriptions::SessionKey;
@@ -51,21 +52,10 @@ impl Shard {
         let (key, serial) = self.admit(greeted, agreed);
         match will {
             Ok(will) => {
-                let will = will.map(|will| LeaseWill {
-                    delay_secs: will.delay_secs,
-                    message: will.message,
-                });
+                let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
                 self.propose_for(
-                    Pending::Connect {
-                        connection: key,
-                        serial,
-                    },
-                    Command::Acquire {
-                        client,
-                        clean,
-                        expiry_secs,
-                        will,
-                    },
+                    Pending::Connect { connection: key, serial },
+                    Command::Acquire { client, clean, expiry_secs, will },
                 );
             }
             Err(violation) => self.refuse(key, violation.reason, violation.what),
@@ -120,12 +110,8 @@ impl Shard {
             return;
         };
         let (peer, client_id) = (connection.peer, connection.client_id.clone());
-        ConnAck {
-            session_present: false,
-            reason,
-            properties: Properties::EMPTY,
-        }
-        .encode(connection.version, connection.outbox.buffer());
+        ConnAck { session_present: false, reason, properties: Properties::EMPTY }
+            .encode(connection.version, connection.outbox.buffer());
         connection.version = ProtocolVersion::V3_1_1; // CONNACK was the last packet: no DISCONNECT follows it [MQTT-3.2.2-7].
         info!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), what, "connection refused");
         self.begin_closing(key, Close::ByServer { reason, what });
@@ -134,31 +120,18 @@ impl Shard {
     /// The lease of the client id was granted: the older connection goes, the session comes, CONNACK is written.
     pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
         let (epoch, session_present) = match outcome {
-            Outcome::Acquired {
-                epoch,
-                session_present,
-                ..
-            } => (epoch, session_present),
+            Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
             _ => {
-                self.refuse(
-                    key,
-                    ReasonCode::ServerUnavailable,
-                    "no lease for this client id",
-                );
+                self.refuse(key, ReasonCode::ServerUnavailable, "no lease for this client id");
                 return;
             }
         };
-        let Some(connection) = self
-            .connections
-            .get_mut(key as usize)
-            .filter(|connection| connection.serial == serial)
+        let Some(connection) = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)
         else {
             return;
         };
         let client_id = connection.client_id.clone();
-        let State::Connecting(connecting) =
-            std::mem::replace(&mut connection.state, State::Closing)
-        else {
+        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
         self.take_over(&client_id, key);
@@ -192,33 +165,19 @@ impl Shard {
         self.log_takeover(client_id, older, newer);
         self.detach_locally(session);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
-        self.begin_closing(
-            older,
-            Close::ByServer {
-                reason: ReasonCode::SessionTakenOver,
-                what,
-            },
-        );
+        self.begin_closing(older, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
     }
 
     /// One takeover is a client that came back. Several in a second are two clients with one id, of which their owner should hear.
     fn log_takeover(&self, client_id: &str, older: ConnectionKey, newer: ConnectionKey) {
-        let (older, newer) = (
-            self.connections[older as usize].peer,
-            self.connections[newer as usize].peer,
-        );
-        match self
-            .shared
-            .log_throttle
-            .admit(&format!("takeover {client_id}"), self.now)
-        {
+        let (older, newer) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
+        match metrics::admit_line(&format!("takeover {client_id}")) {
             Some(0) if self.shared.connection_messages => {
                 info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
             }
             None | Some(0) => {}
             Some(held_back) => {
-                let what =
-                    "two clients use one client id and throw each other out: give each its own";
+                let what = "two clients use one client id and throw each other out: give each its own";
                 warn!(event = "client_id_fight", client_id, %older, %newer, takeovers = held_back + 1, what);
             }
         }
@@ -229,11 +188,7 @@ impl Shard {
         if let Some(session) = self.by_client.get(client_id) {
             return *session;
         }
-        let slot = SessionSlot {
-            session: Session::new(client_id.clone()),
-            connection: None,
-            target: (0, 0),
-        };
+        let slot = SessionSlot { session: Session::new(client_id.clone()), connection: None, target: (0, 0) };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id.clone(), session);
         self.metrics().sessions.add(1);
@@ -246,30 +201,17 @@ impl Shard {
         slot.session.connect(epoch, agreed, now);
         slot.connection = Some(key);
         self.connections[key as usize].state = State::Open { session };
-        self.connections[key as usize]
-            .outbox
-            .prepare(&mut self.pool);
+        self.connections[key as usize].outbox.prepare(&mut self.pool);
         self.set_shares_connected(session, true);
     }
 
     /// CONNACK, then everything that was under way, then what waited [MQTT-3.2.0-1], [MQTT-4.4.0-1].
-    fn write_connack(
-        &mut self,
-        key: ConnectionKey,
-        session: SessionKey,
-        connecting: &Connecting,
-        resumed: bool,
-    ) {
+    fn write_connack(&mut self, key: ConnectionKey, session: SessionKey, connecting: &Connecting, resumed: bool) {
         let mut turn = turn!(self);
         let session = &mut self.sessions[session as usize].session;
         let outbox = &mut self.connections[key as usize].outbox;
-        let assigned = connecting
-            .assigned_client_id
-            .then_some(&**session.client_id())
-            .map(str::to_owned);
-        connecting
-            .agreed
-            .write_connack(turn.limits, resumed, assigned.as_deref(), outbox.buffer());
+        let assigned = connecting.assigned_client_id.then_some(&**session.client_id()).map(str::to_owned);
+        connecting.agreed.write_connack(turn.limits, resumed, assigned.as_deref(), outbox.buffer());
         if resumed {
             turn.metrics.sessions_resumed.add(1);
             session.resend(&mut turn, outbox);
@@ -303,12 +245,10 @@ impl Shard {
         let (client_id, peer) = (&*connection.client_id, connection.peer);
         match close {
             Close::ByServer { reason, what } if !what.is_empty() => {
-                self.metrics().protocol_errors.add(u64::from(
-                    reason != ReasonCode::SessionTakenOver
-                        && reason != ReasonCode::KeepAliveTimeout,
-                ));
-                let cause = format!("close {what}");
-                if let Some(held_back) = self.shared.log_throttle.admit(&cause, self.now) {
+                self.metrics()
+                    .protocol_errors
+                    .add(u64::from(reason != ReasonCode::SessionTakenOver && reason != ReasonCode::KeepAliveTimeout));
+                if let Some(held_back) = metrics::admit_line(what) {
                     warn!(event = "close", client_id, %peer, reason = reason.name(), what, held_back, "connection closed by the server");
                 }
             }
@@ -328,10 +268,7 @@ impl Shard {
     /// The connection of a session ends: the control state hears of it, with the fate of the Will.
     pub(super) fn leave(&mut self, session: SessionKey, close: Close) {
         let will = match close {
-            Close::ByClient {
-                publish_will: false,
-                ..
-            } => WillFate::Drop,
+            Close::ByClient { publish_will: false, .. } => WillFate::Drop,
             _ => WillFate::Keep,
         };
         self.detach_locally(session);
@@ -372,11 +309,8 @@ impl Shard {
 
     /// Forgets a session and all that it holds.
     fn end_session(&mut self, session: SessionKey) {
-        let subscriptions: Vec<Arc<str>> = self.sessions[session as usize]
-            .session
-            .subscriptions()
-            .map(|(filter, _)| filter.clone())
-            .collect();
+        let subscriptions: Vec<Arc<str>> =
+            self.sessions[session as usize].session.subscriptions().map(|(filter, _)| filter.clone()).collect();
         let mut removed = Vec::new();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
@@ -396,26 +330,15 @@ impl Shard {
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
         let session = &self.sessions[session as usize].session;
         for (text, _) in session.subscriptions() {
-            if let Ok(TopicFilter {
-                share: Some(_),
-                filter,
-            }) = TopicFilter::parse(text)
-            {
-                self.shared
-                    .index
-                    .set_share_connected(text, filter, session.client_id(), connected);
+            if let Ok(TopicFilter { share: Some(_), filter }) = TopicFilter::parse(text) {
+                self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
             }
         }
     }
 
     /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is
     /// nobody else.
-    pub(super) fn give_back(
-        &mut self,
-        session: SessionKey,
-        share: Option<&str>,
-        unsent_only: bool,
-    ) {
+    pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) {
         let slot = &mut self.sessions[session as usize];
         if slot.session.queue().is_empty() && (unsent_only || slot.session.inflight_count() == 0) {
             return;

@@ -94,9 +94,7 @@ impl Future for ConnectionTask {
 
 impl Shard {
     fn is_current(&self, key: ConnectionKey, serial: u64) -> bool {
-        self.connections
-            .get(key as usize)
-            .is_some_and(|connection| connection.serial == serial)
+        self.connections.get(key as usize).is_some_and(|connection| connection.serial == serial)
     }
 
     pub(super) fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
@@ -123,41 +121,24 @@ impl Shard {
         }
     }
 
-    fn poll_connection(
-        &mut self,
-        key: ConnectionKey,
-        serial: u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
+    fn poll_connection(&mut self, key: ConnectionKey, serial: u64, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_current(key, serial) {
             return Poll::Ready(());
         }
         let connection = &mut self.connections[key as usize];
-        if !connection
-            .waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
+        if !connection.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             connection.waker = Some(cx.waker().clone());
         }
         if connection.outbox.has_to_flush() {
             self.flush_connection(key);
         }
-        if self.is_current(key, serial)
-            && matches!(self.connections[key as usize].state, State::Open { .. })
-        {
+        if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Open { .. }) {
             self.poll_read(key, serial, cx);
         }
-        if self.is_current(key, serial)
-            && matches!(self.connections[key as usize].state, State::Closing)
-        {
+        if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Closing) {
             self.poll_close(key, cx);
         }
-        if self.is_current(key, serial) {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
+        if self.is_current(key, serial) { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Reads and handles what has come, for at most [`limits::READS_PER_TURN`] buffers.
@@ -213,21 +194,14 @@ impl Shard {
 
     /// One read into `buffer`, behind the bytes of an unfinished packet. Ready(n): `buffer[..n]` is to be handled;
     /// `Ok(0)` is the end of the stream. An unfinished packet that is too large for the buffer grows where it is.
-    fn read_once(
-        &mut self,
-        key: ConnectionKey,
-        buffer: &mut [u8],
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
+    fn read_once(&mut self, key: ConnectionKey, buffer: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let connection = &mut self.connections[key as usize];
         let kept = connection.partial.len();
         let before = if kept <= buffer.len() / 2 { kept } else { 0 };
         let mut read = ReadBuf::new(&mut buffer[before..]);
         std::task::ready!(Pin::new(&mut connection.stream).poll_read(cx, &mut read))?;
         let n = read.filled().len();
-        self.shared.metrics.shards[usize::from(self.id)]
-            .bytes_received
-            .add(n as u64);
+        self.shared.metrics.shards[usize::from(self.id)].bytes_received.add(n as u64);
         if n > 0 && before > 0 {
             buffer[..kept].copy_from_slice(&connection.partial);
             connection.partial = Vec::new();
@@ -268,8 +242,7 @@ impl Shard {
                 break;
             };
             let version = connection.version;
-            let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max)
-            {
+            let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
                     used += frame.total_len;
@@ -280,10 +253,7 @@ impl Shard {
             packets += 1;
             let outcome = match &packet {
                 Ok(packet) => self.handle_packet(key, session, packet),
-                Err(malformed) => Err(Close::ByServer {
-                    reason: malformed.reason,
-                    what: malformed.what,
-                }),
+                Err(malformed) => Err(Close::ByServer { reason: malformed.reason, what: malformed.what }),
             };
             if let Err(close) = outcome {
                 self.close(key, close);
@@ -309,10 +279,7 @@ impl Shard {
     /// The session of an open connection.
     pub(super) fn open_session(&mut self, key: ConnectionKey) -> Option<&mut Session> {
         match self.connections.get(key as usize)?.state {
-            State::Open { session } => self
-                .sessions
-                .get_mut(session as usize)
-                .map(|slot| &mut slot.session),
+            State::Open { session } => self.sessions.get_mut(session as usize).map(|slot| &mut slot.session),
             _ => None,
         }
     }
@@ -332,16 +299,10 @@ impl Shard {
         let mut lost = false;
         for _ in 0..FLUSHES_PER_TURN {
             let connection = &mut self.connections[key as usize];
-            match connection
-                .outbox
-                .poll_flush(&mut connection.stream, &mut cx, &mut self.pool)
-            {
-                Poll::Ready(Ok(written)) => self.metrics().bytes_sent.add(written as u64),
-                Poll::Ready(Err(_)) => lost = true,
-                Poll::Pending => {}
-            }
-            again =
-                !lost && !self.connections[key as usize].outbox.has_to_flush() && self.pump(key);
+            let sent = &self.shared.metrics.shards[usize::from(self.id)].bytes_sent;
+            let flushed = connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool, sent);
+            lost = matches!(flushed, Poll::Ready(Err(_)));
+            again = matches!(flushed, Poll::Ready(Ok(()))) && self.pump(key);
             if !again {
                 break;
             }
@@ -361,9 +322,7 @@ impl Shard {
         let connection = &mut self.connections[key as usize];
         let resumes = connection.paused && !connection.outbox.is_congested();
         connection.paused &= !resumes;
-        if resumes
-            || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush())
-        {
+        if resumes || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush()) {
             self.wake(key);
         }
     }
@@ -410,12 +369,7 @@ impl Shard {
         if let Close::ByServer { reason, what } = close {
             connection.stream.set_close_reason(reason);
             if connection.version.is_v5() {
-                write_disconnect(
-                    reason,
-                    what,
-                    connection.packet_size_max,
-                    connection.outbox.buffer(),
-                );
+                write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
             }
         }
         connection.linger_until = Some(now + limits::CLOSE_LINGER_MS);
@@ -471,10 +425,7 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(key as usize) else {
             return;
         };
-        let next = [keep_alive, connection.ping_at, connection.linger_until]
-            .into_iter()
-            .flatten()
-            .min();
+        let next = [keep_alive, connection.ping_at, connection.linger_until].into_iter().flatten().min();
         if connection.timer == next {
             return;
         }
@@ -509,10 +460,7 @@ impl Shard {
     /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's.
     fn judge_keep_alive(&mut self, key: ConnectionKey) {
         let (now, stalled) = (self.now, self.stalled_on != 0);
-        let Some(connected) = self
-            .open_session(key)
-            .and_then(|session| session.connected_mut())
-        else {
+        let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;
         };
         if stalled {
@@ -529,11 +477,7 @@ impl Shard {
     }
 
     pub(super) fn close_all(&mut self, reason: ReasonCode) {
-        let keys: Vec<ConnectionKey> = self
-            .connections
-            .iter()
-            .map(|(key, _)| key as ConnectionKey)
-            .collect();
+        let keys: Vec<ConnectionKey> = self.connections.iter().map(|(key, _)| key as ConnectionKey).collect();
         for key in keys {
             self.close(key, Close::ByServer { reason, what: "" });
         }
@@ -543,10 +487,7 @@ impl Shard {
         while let Some(key) = self.overflowed.pop() {
             self.close(
                 key,
-                Close::ByServer {
-                    reason: ReasonCode::QuotaExceeded,
-                    what: "the queue of the session is full",
-                },
+                Close::ByServer { reason: ReasonCode::QuotaExceeded, what: "the queue of the session is full" },
             );
         }
     }
@@ -572,11 +513,7 @@ fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &
     if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
         properties.push(Property::ReasonString(what));
     }
-    Disconnect {
-        reason,
-        properties: properties.as_properties(),
-    }
-    .encode(ProtocolVersion::V5, out);
+    Disconnect { reason, properties: properties.as_properties() }.encode(ProtocolVersion::V5, out);
 }
 
 /// A DISCONNECT but for the words of its Reason String, at the most.

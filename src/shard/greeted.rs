@@ -25,9 +25,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that says 0 now. One is made for a node, and copied.
     pub fn start() -> Self {
-        Self {
-            zero: Instant::now(),
-        }
+        Self { zero: Instant::now() }
     }
 
     /// Milliseconds since the clock was started.
@@ -114,13 +112,7 @@ pub struct ListenerCounts {
 impl ListenerState {
     /// The state of a listener bound at `bound`, with no connection yet.
     pub fn new(config: config::Listener, bound: SocketAddr) -> Self {
-        Self {
-            config,
-            bound,
-            websocket: None,
-            counts: ListenerCounts::default(),
-            connections: AtomicUsize::new(0),
-        }
+        Self { config, bound, websocket: None, counts: ListenerCounts::default(), connections: AtomicUsize::new(0) }
     }
 
     /// Names the address that clients who mistake this port for a WebSocket one are told.
@@ -140,10 +132,7 @@ impl ListenerState {
     pub fn occupy(self: &Arc<Self>) -> Option<ListenerSlot> {
         let limit = self.config.max_connections;
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        let slot = ListenerSlot {
-            over_limit: before >= limit,
-            state: Arc::clone(self),
-        };
+        let slot = ListenerSlot { over_limit: before >= limit, state: Arc::clone(self) };
         (before < limit.saturating_add(REFUSALS_AT_ONCE)).then_some(slot)
     }
 }

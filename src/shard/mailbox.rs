@@ -31,11 +31,7 @@ pub enum Event {
     /// A message that matches a filter of this shard.
     Publish(Arc<Message>),
     /// A message for one member of a share group.
-    Shared {
-        picked: Picked,
-        message: Arc<Message>,
-        attempts: u8,
-    },
+    Shared { picked: Picked, message: Arc<Message>, attempts: u8 },
     /// A proposed command was applied.
     Outcome { ticket: Ticket, outcome: Outcome },
     /// The control state says what this shard has to do.
@@ -96,8 +92,7 @@ impl Mailbox {
         for event in batch.drain(..) {
             contents.add(event);
         }
-        let above = contents.messages >= limits::MAILBOX_MESSAGES_HIGH
-            || contents.bytes >= limits::MAILBOX_BYTES_HIGH;
+        let above = contents.messages >= limits::MAILBOX_MESSAGES_HIGH || contents.bytes >= limits::MAILBOX_BYTES_HIGH;
         if above {
             contents.waiting |= 1 << from;
         }
@@ -160,9 +155,7 @@ mod tests {
     #[test]
     fn a_full_mailbox_stops_its_senders_and_names_them_when_it_is_emptied() {
         let mailbox = Mailbox::default();
-        let mut batch: Vec<Event> = (0..limits::MAILBOX_MESSAGES_HIGH - 1)
-            .map(|_| message())
-            .collect();
+        let mut batch: Vec<Event> = (0..limits::MAILBOX_MESSAGES_HIGH - 1).map(|_| message()).collect();
         assert!(!mailbox.push_batch(2, &mut batch));
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));

@@ -36,7 +36,7 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect};
 
 use crate::limits;
-use crate::metrics::{LogThrottle, Metrics, ShardMetrics};
+use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
 use crate::retained;
 use crate::session::{self, Session, Turn};
@@ -65,7 +65,6 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,
-    pub log_throttle: LogThrottle,
 }
 
 impl Shared {
@@ -94,10 +93,7 @@ struct SessionSlot {
 
 /// What an outcome is awaited for.
 enum Pending {
-    Connect {
-        connection: ConnectionKey,
-        serial: u64,
-    },
+    Connect { connection: ConnectionKey, serial: u64 },
     Subscribe(Box<subscribing::PendingSubscribe>),
 }
 
@@ -175,8 +171,7 @@ impl Shard {
 
     fn propose(&mut self, command: Command) {
         if let Some(applied) = self.control.propose(self.id, None, command) {
-            self.inbox
-                .extend(applied.effects.into_iter().map(Event::Effect));
+            self.inbox.extend(applied.effects.into_iter().map(Event::Effect));
         }
     }
 
@@ -185,9 +180,7 @@ impl Shard {
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.pending.insert(ticket, pending);
-        if let Some(Applied { outcome, effects }) =
-            self.control.propose(self.id, Some(ticket), command)
-        {
+        if let Some(Applied { outcome, effects }) = self.control.propose(self.id, Some(ticket), command) {
             self.take_mail();
             self.inbox.extend(effects.into_iter().map(Event::Effect));
             self.inbox.push_back(Event::Outcome { ticket, outcome });
@@ -217,12 +210,9 @@ impl Shard {
     /// Delivers the messages that have arrived before anything else that waits. Closes nothing.
     fn deliver_arrived(&mut self) {
         self.take_mail();
-        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) =
-            self.inbox.drain(..).partition(Event::is_message);
+        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) = self.inbox.drain(..).partition(Event::is_message);
         self.inbox = rest;
-        messages
-            .into_iter()
-            .for_each(|message| self.handle(message));
+        messages.into_iter().for_each(|message| self.handle(message));
     }
 
     fn handle(&mut self, event: Event) {
@@ -230,26 +220,14 @@ impl Shard {
             Event::Connection(greeted) => self.connect(*greeted),
             Event::Accept(message) => self.accept(*message),
             Event::Publish(message) => self.deliver_from_shard(&message),
-            Event::Shared {
-                picked,
-                message,
-                attempts,
-            } => self.deliver_shared(picked, &message, attempts),
+            Event::Shared { picked, message, attempts } => self.deliver_shared(picked, &message, attempts),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
-                Some(Pending::Connect { connection, serial }) => {
-                    self.connected(connection, serial, outcome)
-                }
+                Some(Pending::Connect { connection, serial }) => self.connected(connection, serial, outcome),
                 Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
                 None => {}
             },
-            Event::Effect(Effect::WillDue {
-                client,
-                epoch,
-                message,
-            }) => self.publish_will(client, epoch, &message),
-            Event::Effect(Effect::SessionEnded { client, epoch }) => {
-                self.session_ended(&client, epoch)
-            }
+            Event::Effect(Effect::WillDue { client, epoch, message }) => self.publish_will(client, epoch, &message),
+            Event::Effect(Effect::SessionEnded { client, epoch }) => self.session_ended(&client, epoch),
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
         }
@@ -385,15 +363,9 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Close {
     /// The client said DISCONNECT: with its Will to be published or not (3.14.2.1).
-    ByClient {
-        reason: ReasonCode,
-        publish_will: bool,
-    },
+    ByClient { reason: ReasonCode, publish_will: bool },
     /// The client broke a rule, or the server ends the connection: MQTT 5.0 clients are told [MQTT-4.13.2-1].
-    ByServer {
-        reason: ReasonCode,
-        what: &'static str,
-    },
+    ByServer { reason: ReasonCode, what: &'static str },
     /// The network connection is gone.
     Lost,
 }

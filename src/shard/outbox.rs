@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
 use crate::limits;
+use crate::metrics::Counter;
 use crate::session::Wire;
 
 use super::byte_stream::ByteStream;
@@ -28,9 +29,7 @@ impl BufferPool {
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
-        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity())
-            && self.free.len() < limits::POOLED_BUFFERS
-        {
+        if (1..=limits::POOLED_BUFFER_BYTES).contains(&buffer.capacity()) && self.free.len() < limits::POOLED_BUFFERS {
             buffer.clear();
             self.free.push(buffer);
         }
@@ -77,23 +76,21 @@ impl Outbox {
         }
     }
 
-    /// Writes as much as the stream takes. Ready when all is written and flushed.
+    /// Writes as much as the stream takes, and adds its bytes to `sent`. Ready when all is written and flushed.
     pub fn poll_flush(
         &mut self,
         stream: &mut ByteStream,
         cx: &mut Context<'_>,
         pool: &mut BufferPool,
-    ) -> Poll<io::Result<usize>> {
-        let mut written = 0;
+        sent: &Counter,
+    ) -> Poll<io::Result<()>> {
         while !self.is_empty() {
-            let n = match self.poll_write(stream, cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => n,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            };
-            self.advance(n);
-            written += n;
+            let written = ready!(self.poll_write(stream, cx))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+            sent.add(written as u64);
         }
         self.release(pool);
         if let ByteStream::Layered(_) = stream {
@@ -101,7 +98,7 @@ impl Outbox {
             ready!(Pin::new(stream).poll_flush(cx))?;
             self.unflushed = false;
         }
-        Poll::Ready(Ok(written))
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write(&self, stream: &mut ByteStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -178,11 +175,7 @@ mod tests {
 
     /// What is still to be written, in one piece.
     fn waiting(outbox: &Outbox) -> Vec<u8> {
-        let mut all: Vec<u8> = outbox
-            .sealed
-            .iter()
-            .flat_map(|bytes| bytes.to_vec())
-            .collect();
+        let mut all: Vec<u8> = outbox.sealed.iter().flat_map(|bytes| bytes.to_vec()).collect();
         all.extend(&outbox.tail[outbox.tail_written..]);
         all
     }

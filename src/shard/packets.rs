@@ -10,10 +10,7 @@ use crate::session::NoJournal;
 
 impl From<Violation> for Close {
     fn from(violation: Violation) -> Close {
-        Close::ByServer {
-            reason: violation.reason,
-            what: violation.what,
-        }
+        Close::ByServer { reason: violation.reason, what: violation.what }
     }
 }
 
@@ -33,32 +30,21 @@ impl Shard {
             Packet::Subscribe(subscribe) => self.handle_subscribe(key, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(key, session, unsubscribe),
             Packet::PingReq => {
-                Packet::PingResp.encode(
-                    self.connections[key as usize].version,
-                    self.connections[key as usize].outbox.buffer(),
-                );
+                Packet::PingResp
+                    .encode(self.connections[key as usize].version, self.connections[key as usize].outbox.buffer());
                 self.mark_dirty(key);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => Err(self.handle_disconnect(session, disconnect)),
-            Packet::Connect(_) => Err(protocol_error(
-                "a second CONNECT on one connection [MQTT-3.1.0-2]",
-            )),
-            Packet::Auth(_) => Err(protocol_error(
-                "AUTH without an Authentication Method in CONNECT [MQTT-4.12.0-6]",
-            )),
+            Packet::Connect(_) => Err(protocol_error("a second CONNECT on one connection [MQTT-3.1.0-2]")),
+            Packet::Auth(_) => Err(protocol_error("AUTH without an Authentication Method in CONNECT [MQTT-4.12.0-6]")),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
                 Err(protocol_error("a packet that only a server sends (2.1.2)"))
             }
         }
     }
 
-    fn handle_publish(
-        &mut self,
-        key: ConnectionKey,
-        session: SessionKey,
-        publish: &Publish<'_>,
-    ) -> Result<(), Close> {
+    fn handle_publish(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.metrics().publish_received[publish.qos as usize].add(1);
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
@@ -74,20 +60,13 @@ impl Shard {
         if publish.qos != QoS::AtMostOnce {
             let outbox = &mut self.connections[key as usize].outbox;
             outbox.prepare(&mut self.pool);
-            self.sessions[session as usize]
-                .session
-                .acknowledge(publish, reason, outbox.buffer());
+            self.sessions[session as usize].session.acknowledge(publish, reason, outbox.buffer());
             self.mark_dirty(key);
         }
         Ok(())
     }
 
-    fn handle_ack(
-        &mut self,
-        key: ConnectionKey,
-        session: SessionKey,
-        packet: &Packet<'_>,
-    ) -> Result<(), Close> {
+    fn handle_ack(&mut self, key: ConnectionKey, session: SessionKey, packet: &Packet<'_>) -> Result<(), Close> {
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let connection = &mut self.connections[key as usize];
@@ -95,9 +74,7 @@ impl Shard {
         match packet {
             Packet::PubAck(ack) => state.puback(&mut turn, ack.packet_id)?,
             Packet::PubRec(ack) => state.pubrec(&mut turn, ack, connection.outbox.buffer())?,
-            Packet::PubRel(ack) => {
-                state.pubrel(&mut turn, ack.packet_id, connection.outbox.buffer())
-            }
+            Packet::PubRel(ack) => state.pubrel(&mut turn, ack.packet_id, connection.outbox.buffer()),
             Packet::PubComp(ack) => state.pubcomp(&mut turn, ack.packet_id)?,
             _ => {}
         }
@@ -120,16 +97,10 @@ impl Shard {
             }
             state.set_expiry_secs(expiry_secs.min(expiry_max));
         }
-        Close::ByClient {
-            reason: disconnect.reason,
-            publish_will: disconnect.reason != ReasonCode::Success,
-        }
+        Close::ByClient { reason: disconnect.reason, publish_will: disconnect.reason != ReasonCode::Success }
     }
 }
 
 fn protocol_error(what: &'static str) -> Close {
-    Close::ByServer {
-        reason: ReasonCode::ProtocolError,
-        what,
-    }
+    Close::ByServer { reason: ReasonCode::ProtocolError, what }
 }

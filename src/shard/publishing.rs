@@ -41,22 +41,11 @@ pub(super) struct Target {
 
 impl Shard {
     /// Routes a PUBLISH of a client of this shard.
-    pub(super) fn route_publish(
-        &mut self,
-        session: SessionKey,
-        topic: &str,
-        publish: &Publish<'_>,
-    ) -> Routed {
+    pub(super) fn route_publish(&mut self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> Routed {
         let publisher = self.sessions[session as usize].session.client_id().clone();
-        let properties = if publish.properties.is_empty() {
-            Default::default()
-        } else {
-            publish.properties.forwarded()
-        };
-        let expires_at = publish
-            .properties
-            .message_expiry_interval()
-            .map(|secs| self.now + u64::from(secs) * 1000);
+        let properties =
+            if publish.properties.is_empty() { Default::default() } else { publish.properties.forwarded() };
+        let expires_at = publish.properties.message_expiry_interval().map(|secs| self.now + u64::from(secs) * 1000);
         let id = self.next_message_id();
         let outgoing = Outgoing::new(
             id,
@@ -72,19 +61,13 @@ impl Shard {
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
         self.sequence += 1;
-        MessageId {
-            shard: self.id,
-            sequence: self.sequence,
-        }
+        MessageId { shard: self.id, sequence: self.sequence }
     }
 
     /// Routes a message that this shard accepted.
     pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
-        let elsewhere = if outgoing.retain {
-            self.retain_and_send(outgoing)
-        } else {
-            Some(self.send_to_shards(outgoing))
-        };
+        let elsewhere =
+            if outgoing.retain { self.retain_and_send(outgoing) } else { Some(self.send_to_shards(outgoing)) };
         let Some(mut matched) = elsewhere else {
             return Routed::RetainedFull;
         };
@@ -116,9 +99,7 @@ impl Shard {
     }
 
     fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
-        let earlier = retained
-            .get(self.now, outgoing.topic)
-            .map_or(0, |message| message.size());
+        let earlier = retained.get(self.now, outgoing.topic).map_or(0, |message| message.size());
         let bytes = retained.bytes() - earlier + outgoing.message().size();
         let messages = retained.len() + usize::from(earlier == 0);
         messages <= self.shared.retained_max && bytes <= self.shared.retained_bytes_max
@@ -141,9 +122,7 @@ impl Shard {
 
     fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
-        self.shared
-            .index
-            .pick_members(outgoing.topic, |pick| picked.push(pick));
+        self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));
         let any = !picked.is_empty();
         for pick in picked {
             self.send_to_member(pick, outgoing.message(), 0);
@@ -155,29 +134,17 @@ impl Shard {
         if picked.member.shard == self.id {
             self.deliver_shared(picked, message, attempts);
         } else {
-            self.mail(
-                picked.member.shard,
-                Event::Shared {
-                    picked,
-                    message: message.clone(),
-                    attempts,
-                },
-            );
+            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts });
         }
     }
 
     /// Delivers to the member that was picked. If its session has gone meanwhile, another one is picked.
     pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
         let Picked { member, share } = picked;
-        let session = self
-            .by_client
-            .get(&member.client_id)
-            .copied()
-            .filter(|session| {
-                let slot = &self.sessions[*session as usize];
-                slot.connection.is_some() == member.connected
-                    && slot.session.has_subscription(&share)
-            });
+        let session = self.by_client.get(&member.client_id).copied().filter(|session| {
+            let slot = &self.sessions[*session as usize];
+            slot.connection.is_some() == member.connected && slot.session.has_subscription(&share)
+        });
         let Some(session) = session else {
             self.offer_again(share, message, attempts + 1);
             return;
@@ -189,12 +156,8 @@ impl Shard {
         } else {
             &[]
         });
-        let delivery = Delivery {
-            qos: member.options.qos,
-            retain,
-            subscription_ids: ids.as_slice(),
-            share: Some(&share),
-        };
+        let delivery =
+            Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
         self.deliver_to(session, &outgoing, delivery);
     }
 
@@ -240,41 +203,27 @@ impl Shard {
         if self.is_own(outgoing, subscriber) {
             return;
         }
-        let ids: &[u32] = if subscriber.subscription_id > 0 {
-            std::slice::from_ref(&subscriber.subscription_id)
-        } else {
-            &[]
-        };
+        let ids: &[u32] =
+            if subscriber.subscription_id > 0 { std::slice::from_ref(&subscriber.subscription_id) } else { &[] };
         let retain = subscriber.options.retain_as_published && outgoing.retain;
         self.deliver_to(
             subscriber.session,
             outgoing,
-            Delivery {
-                qos: subscriber.options.qos,
-                retain,
-                subscription_ids: ids,
-                share: None,
-            },
+            Delivery { qos: subscriber.options.qos, retain, subscription_ids: ids, share: None },
         );
     }
 
     /// No Local: a client does not get its own message back [MQTT-3.8.3-3].
     fn is_own(&self, outgoing: &Outgoing<'_>, subscriber: &Subscriber) -> bool {
         subscriber.options.no_local
-            && self.sessions[subscriber.session as usize]
-                .session
-                .client_id()
-                == outgoing.publisher
+            && self.sessions[subscriber.session as usize].session.client_id() == outgoing.publisher
     }
 
     /// Several filters match: sessions that are in more than one list get one copy.
     fn deliver_overlapping(&mut self, outgoing: &Outgoing<'_>, matches: &[&Subscribers]) {
         let mut targets = std::mem::take(&mut self.targets);
         self.target_serial += 1;
-        for subscriber in matches
-            .iter()
-            .flat_map(|subscribers| subscribers.as_slice())
-        {
+        for subscriber in matches.iter().flat_map(|subscribers| subscribers.as_slice()) {
             if !self.is_own(outgoing, subscriber) {
                 self.add_target(&mut targets, subscriber);
             }
@@ -312,24 +261,16 @@ impl Shard {
     }
 
     /// Gives one session the message, and notes its connection for the flush.
-    pub(super) fn deliver_to(
-        &mut self,
-        session: SessionKey,
-        outgoing: &Outgoing<'_>,
-        delivery: Delivery<'_>,
-    ) {
+    pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         let Some(key) = slot.connection else {
-            slot.session
-                .deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
+            slot.session.deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
             return;
         };
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
-        let verdict =
-            slot.session
-                .deliver(&mut turn, outgoing, delivery, Some(&mut connection.outbox));
+        let verdict = slot.session.deliver(&mut turn, outgoing, delivery, Some(&mut connection.outbox));
         if verdict == Verdict::Overflow {
             self.overflowed.push(key);
         }

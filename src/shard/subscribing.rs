@@ -13,8 +13,8 @@ use parking_lot::RwLockReadGuard;
 
 use crate::limits;
 use crate::mqtt::{
-    Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe,
-    SubscriptionOptions, UnsubAck, Unsubscribe,
+    Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions, UnsubAck,
+    Unsubscribe,
 };
 use crate::retained;
 use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
@@ -69,9 +69,7 @@ impl Shard {
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Close> {
         let subscription_id = subscribe.properties.subscription_identifier();
-        let judged = self.sessions[session as usize]
-            .session
-            .judge(&self.shared.limits, subscribe)?;
+        let judged = self.sessions[session as usize].session.judge(&self.shared.limits, subscribe)?;
         let mut pending = PendingSubscribe {
             connection: key,
             serial: self.connections[key as usize].serial,
@@ -84,17 +82,8 @@ impl Shard {
         let order = shared.index.route_order();
         for Judged { filter, options } in judged {
             if let Ok(filter) = filter {
-                let subscription = Subscription {
-                    options,
-                    subscription_id,
-                };
-                self.subscribe_one(
-                    session,
-                    &filter,
-                    subscription,
-                    &mut routes,
-                    &mut pending.replays,
-                );
+                let subscription = Subscription { options, subscription_id };
+                self.subscribe_one(session, &filter, subscription, &mut routes, &mut pending.replays);
             }
         }
         if routes.filters.is_empty() && routes.shares.is_empty() {
@@ -115,10 +104,7 @@ impl Shard {
         replays: &mut Vec<Replay>,
     ) {
         let mut turn = turn!(self);
-        let is_new =
-            self.sessions[session as usize]
-                .session
-                .subscribe(&mut turn, filter, subscription);
+        let is_new = self.sessions[session as usize].session.subscribe(&mut turn, filter, subscription);
         if is_new {
             self.metrics().subscriptions.add(1);
         }
@@ -130,16 +116,8 @@ impl Shard {
         };
         // Shared subscriptions get no retained messages (4.8.2).
         if replayed && !filter.starts_with("$share/") {
-            let Subscription {
-                options,
-                subscription_id,
-            } = subscription;
-            replays.push(Replay {
-                filter: filter.clone(),
-                options,
-                subscription_id,
-                after: None,
-            });
+            let Subscription { options, subscription_id } = subscription;
+            replays.push(Replay { filter: filter.clone(), options, subscription_id, after: None });
         }
     }
 
@@ -153,35 +131,18 @@ impl Shard {
         let Ok(parsed) = TopicFilter::parse(text) else {
             return;
         };
-        let Subscription {
-            options,
-            subscription_id,
-        } = subscription;
+        let Subscription { options, subscription_id } = subscription;
         let subscription_id = subscription_id.unwrap_or(0);
         match parsed.share {
             Some(share) => {
                 let client_id = self.sessions[session as usize].session.client_id().clone();
-                let member = Member {
-                    shard: self.id,
-                    session,
-                    client_id,
-                    connected: true,
-                    options,
-                    subscription_id,
-                };
+                let member = Member { shard: self.id, session, client_id, connected: true, options, subscription_id };
                 if self.shared.index.join_share(text, parsed.filter, member) {
                     routes.shares.push((share.into(), parsed.filter.into()));
                 }
             }
             None => {
-                let first_here = self.index.insert(
-                    text,
-                    Subscriber {
-                        session,
-                        options,
-                        subscription_id,
-                    },
-                );
+                let first_here = self.index.insert(text, Subscriber { session, options, subscription_id });
                 if first_here && self.shared.index.insert(text, self.id) {
                     routes.filters.push(text.clone());
                 }
@@ -190,20 +151,13 @@ impl Shard {
     }
 
     /// Takes a filter of a session out of the indexes; notes in `removed` those that nobody on this node wants any more.
-    pub(super) fn leave_index(
-        &mut self,
-        session: SessionKey,
-        text: &Arc<str>,
-        removed: &mut Vec<Arc<str>>,
-    ) {
+    pub(super) fn leave_index(&mut self, session: SessionKey, text: &Arc<str>, removed: &mut Vec<Arc<str>>) {
         let Ok(parsed) = TopicFilter::parse(text) else {
             return;
         };
         let gone = if parsed.share.is_some() {
             let client_id = self.sessions[session as usize].session.client_id();
-            self.shared
-                .index
-                .leave_share(text, parsed.filter, client_id)
+            self.shared.index.leave_share(text, parsed.filter, client_id)
         } else {
             self.index.remove(text, session) && self.shared.index.remove(text, self.id)
         };
@@ -217,24 +171,15 @@ impl Shard {
         let mut shares = Vec::new();
         for text in removed {
             match TopicFilter::parse(&text) {
-                Ok(TopicFilter {
-                    share: Some(share),
-                    filter,
-                }) => shares.push((share.into(), filter.into())),
+                Ok(TopicFilter { share: Some(share), filter }) => shares.push((share.into(), filter.into())),
                 _ => filters.push(text),
             }
         }
         if !filters.is_empty() {
-            self.propose(Command::Routes {
-                add: Vec::new(),
-                remove: filters,
-            });
+            self.propose(Command::Routes { add: Vec::new(), remove: filters });
         }
         if !shares.is_empty() {
-            self.propose(Command::ShareRoutes {
-                add: Vec::new(),
-                remove: shares,
-            });
+            self.propose(Command::ShareRoutes { add: Vec::new(), remove: shares });
         }
     }
 
@@ -243,28 +188,13 @@ impl Shard {
         let pending = Pending::Subscribe(Box::new(pending));
         let NewRoutes { filters, shares } = routes;
         if shares.is_empty() {
-            self.propose_for(
-                pending,
-                Command::Routes {
-                    add: filters,
-                    remove: Vec::new(),
-                },
-            );
+            self.propose_for(pending, Command::Routes { add: filters, remove: Vec::new() });
             return;
         }
         if !filters.is_empty() {
-            self.propose(Command::Routes {
-                add: filters,
-                remove: Vec::new(),
-            });
+            self.propose(Command::Routes { add: filters, remove: Vec::new() });
         }
-        self.propose_for(
-            pending,
-            Command::ShareRoutes {
-                add: shares,
-                remove: Vec::new(),
-            },
-        );
+        self.propose_for(pending, Command::ShareRoutes { add: shares, remove: Vec::new() });
     }
 
     /// The routes of a SUBSCRIBE are applied: every publish from now on finds them.
@@ -277,38 +207,23 @@ impl Shard {
             return;
         }
         if matches!(outcome, Outcome::Refused(_)) {
-            pending
-                .codes
-                .iter_mut()
-                .for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
+            pending.codes.iter_mut().for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
             pending.replays.clear();
         }
         self.suback(pending);
     }
 
     fn suback(&mut self, pending: PendingSubscribe) {
-        let PendingSubscribe {
-            connection: key,
-            packet_id,
-            codes,
-            replays,
-            ..
-        } = pending;
+        let PendingSubscribe { connection: key, packet_id, codes, replays, .. } = pending;
         if self.open_session(key).is_none() {
             return;
         }
         let connection = &mut self.connections[key as usize];
         // One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
-        connection
-            .replays
-            .retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
+        connection.replays.retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
         connection.outbox.prepare(&mut self.pool);
-        SubAck {
-            packet_id,
-            properties: Properties::EMPTY,
-            codes: &codes,
-        }
-        .encode(connection.version, connection.outbox.buffer());
+        SubAck { packet_id, properties: Properties::EMPTY, codes: &codes }
+            .encode(connection.version, connection.outbox.buffer());
         connection.replays.extend(replays);
         self.pump(key);
         self.mark_dirty(key);
@@ -359,18 +274,12 @@ impl Shard {
     }
 
     fn may_replay(&self, key: ConnectionKey, session: SessionKey) -> bool {
-        self.connections[key as usize].outbox.has_room()
-            && self.sessions[session as usize].session.is_caught_up()
+        self.connections[key as usize].outbox.has_room() && self.sessions[session as usize].session.is_caught_up()
     }
 
     /// Sends some of the retained messages of a replay. The store is read once for a few of them: what is set between that and their
     /// sending, a turn that nothing interrupts, reaches the session live behind them.
-    fn replay_some(
-        &mut self,
-        key: ConnectionKey,
-        session: SessionKey,
-        replay: &mut Replay,
-    ) -> Progress {
+    fn replay_some(&mut self, key: ConnectionKey, session: SessionKey, replay: &mut Replay) -> Progress {
         let shared = self.shared.clone();
         let Some(retained) = self.read_caught_up(&shared) else {
             return Progress::OutOfBudget;
@@ -378,12 +287,7 @@ impl Shard {
         if !self.may_replay(key, session) {
             return Progress::Stopped;
         }
-        let mut scan = retained.scan(
-            self.now,
-            &replay.filter,
-            replay.after.as_deref(),
-            limits::REPLAY_TOPICS_PER_TURN,
-        );
+        let mut scan = retained.scan(self.now, &replay.filter, replay.after.as_deref(), limits::REPLAY_TOPICS_PER_TURN);
         for message in scan.by_ref() {
             self.replay_one(session, replay, message);
             replay.after = Some(message.topic.clone());
@@ -401,10 +305,7 @@ impl Shard {
     }
 
     /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
-    fn read_caught_up<'s>(
-        &mut self,
-        shared: &'s Shared,
-    ) -> Option<RwLockReadGuard<'s, retained::Map>> {
+    fn read_caught_up<'s>(&mut self, shared: &'s Shared) -> Option<RwLockReadGuard<'s, retained::Map>> {
         for _ in 0..CATCH_UP_ATTEMPTS {
             self.deliver_arrived();
             let retained = shared.retained.read();
@@ -416,8 +317,7 @@ impl Shard {
     }
 
     fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
-        let own = replay.options.no_local
-            && message.publisher == *self.sessions[session as usize].session.client_id();
+        let own = replay.options.no_local && message.publisher == *self.sessions[session as usize].session.client_id();
         if own {
             return;
         }
@@ -447,37 +347,20 @@ impl Shard {
         self.propose_removed(removed);
         drop(order);
         let connection = &mut self.connections[key as usize];
-        connection.replays.retain(|replay| {
-            !unsubscribe
-                .filters
-                .iter()
-                .any(|text| *text == *replay.filter)
-        });
+        connection.replays.retain(|replay| !unsubscribe.filters.iter().any(|text| *text == *replay.filter));
         connection.outbox.prepare(&mut self.pool);
-        UnsubAck {
-            packet_id: unsubscribe.packet_id,
-            properties: Properties::EMPTY,
-            codes: &codes,
-        }
-        .encode(connection.version, connection.outbox.buffer());
+        UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::EMPTY, codes: &codes }
+            .encode(connection.version, connection.outbox.buffer());
         self.mark_dirty(key);
         Ok(())
     }
 
-    fn unsubscribe_one(
-        &mut self,
-        session: SessionKey,
-        text: &str,
-        removed: &mut Vec<Arc<str>>,
-    ) -> ReasonCode {
+    fn unsubscribe_one(&mut self, session: SessionKey, text: &str, removed: &mut Vec<Arc<str>>) -> ReasonCode {
         if TopicFilter::parse(text).is_err() {
             return ReasonCode::TopicFilterInvalid;
         }
         let mut turn = turn!(self);
-        if !self.sessions[session as usize]
-            .session
-            .unsubscribe(&mut turn, text)
-        {
+        if !self.sessions[session as usize].session.unsubscribe(&mut turn, text) {
             return ReasonCode::NoSubscriptionExisted;
         }
         self.metrics().subscriptions.sub(1);

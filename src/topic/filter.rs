@@ -45,14 +45,9 @@ impl<'a> TopicFilter<'a> {
         }
         let Some(shared) = text.strip_prefix(SHARE_PREFIX) else {
             check(text)?;
-            return Ok(Self {
-                share: None,
-                filter: text,
-            });
+            return Ok(Self { share: None, filter: text });
         };
-        let (share, filter) = shared
-            .split_once('/')
-            .ok_or(TopicFilterError::ShareWithoutFilter)?;
+        let (share, filter) = shared.split_once('/').ok_or(TopicFilterError::ShareWithoutFilter)?;
         match memchr::memchr3(b'+', b'#', 0, share.as_bytes()) {
             Some(at) if share.as_bytes()[at] == 0 => return Err(TopicFilterError::Null),
             Some(_) => return Err(TopicFilterError::ShareName),
@@ -60,10 +55,7 @@ impl<'a> TopicFilter<'a> {
             None if filter.is_empty() => return Err(TopicFilterError::ShareWithoutFilter),
             None => check(filter)?,
         }
-        Ok(Self {
-            share: Some(share),
-            filter,
-        })
+        Ok(Self { share: Some(share), filter })
     }
 
     /// Whether the filter proper has `+` or `#`.
@@ -144,14 +136,7 @@ mod tests {
             "$shared/a",
         ];
         for text in legal {
-            assert_eq!(
-                TopicFilter::parse(text),
-                Ok(TopicFilter {
-                    share: None,
-                    filter: text
-                }),
-                "{text:?}"
-            );
+            assert_eq!(TopicFilter::parse(text), Ok(TopicFilter { share: None, filter: text }), "{text:?}");
         }
         assert!(TopicFilter::parse(&"a".repeat(TOPIC_BYTES_MAX)).is_ok());
     }
@@ -165,14 +150,7 @@ mod tests {
             ("$share/g/$SYS/a", "g", "$SYS/a"),
         ];
         for (text, share, filter) in cases {
-            assert_eq!(
-                TopicFilter::parse(text),
-                Ok(TopicFilter {
-                    share: Some(share),
-                    filter
-                }),
-                "{text:?}"
-            );
+            assert_eq!(TopicFilter::parse(text), Ok(TopicFilter { share: Some(share), filter }), "{text:?}");
         }
     }
 
@@ -205,10 +183,7 @@ mod tests {
         for (text, error) in cases {
             assert_eq!(TopicFilter::parse(text), Err(error), "{text:?}");
         }
-        assert_eq!(
-            TopicFilter::parse(&"a".repeat(TOPIC_BYTES_MAX + 1)),
-            Err(TooLong)
-        );
+        assert_eq!(TopicFilter::parse(&"a".repeat(TOPIC_BYTES_MAX + 1)), Err(TooLong));
     }
 
     #[test]
@@ -216,10 +191,7 @@ mod tests {
         let yes = [
             ("sport/tennis/player1/#", "sport/tennis/player1"),
             ("sport/tennis/player1/#", "sport/tennis/player1/ranking"),
-            (
-                "sport/tennis/player1/#",
-                "sport/tennis/player1/score/wimbledon",
-            ),
+            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon"),
             ("sport/#", "sport"),
             ("#", "a/b"),
             ("sport/tennis/+", "sport/tennis/player1"),

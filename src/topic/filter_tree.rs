@@ -65,14 +65,7 @@ struct Node<T> {
 
 impl<T> Node<T> {
     fn new(parent: NodeId, level: &str) -> Self {
-        Self {
-            parent,
-            plus: NONE,
-            named: 0,
-            level: Text::new(level),
-            here: None,
-            below: None,
-        }
+        Self { parent, plus: NONE, named: 0, level: Text::new(level), here: None, below: None }
     }
 
     fn edge_hash(&self, hasher: &RandomState) -> u64 {
@@ -95,13 +88,7 @@ impl<T> FilterTree<T> {
         let mut nodes = Slab::new();
         nodes.insert(Node::new(NONE, ""));
         let hasher = RandomState::default();
-        Self {
-            exact: Exact::new(hasher.clone()),
-            nodes,
-            edges: HashTable::new(),
-            hasher,
-            wild: 0,
-        }
+        Self { exact: Exact::new(hasher.clone()), nodes, edges: HashTable::new(), hasher, wild: 0 }
     }
 
     /// Number of filters.
@@ -119,11 +106,7 @@ impl<T> FilterTree<T> {
         }
         let (path, below) = split_multi_level(filter);
         let node = self.node(self.find(path)?);
-        if below {
-            node.below.as_ref()
-        } else {
-            node.here.as_ref()
-        }
+        if below { node.below.as_ref() } else { node.here.as_ref() }
     }
 
     pub fn get_mut(&mut self, filter: &str) -> Option<&mut T> {
@@ -225,11 +208,7 @@ impl<T> FilterTree<T> {
 
     fn slot(&mut self, id: NodeId, below: bool) -> &mut Option<T> {
         let node = &mut self.nodes[id as usize];
-        if below {
-            &mut node.below
-        } else {
-            &mut node.here
-        }
+        if below { &mut node.below } else { &mut node.here }
     }
 
     fn child(&self, parent: NodeId, level: &str) -> Option<NodeId> {
@@ -265,8 +244,8 @@ impl<T> FilterTree<T> {
     }
 
     fn grow(&mut self, parent: NodeId, level: &str) -> NodeId {
-        let id = u32::try_from(self.nodes.insert(Node::new(parent, level)))
-            .expect("fewer than 2^32 nodes fit in memory");
+        let id =
+            u32::try_from(self.nodes.insert(Node::new(parent, level))).expect("fewer than 2^32 nodes fit in memory");
         let above = &mut self.nodes[parent as usize];
         if level == "+" {
             above.plus = id;

@@ -53,12 +53,7 @@ impl<T> Default for NameTree<T> {
 impl<T> NameTree<T> {
     pub fn new() -> Self {
         let (entries, by_name, order) = (Slab::new(), HashTable::new(), BTreeMap::new());
-        Self {
-            entries,
-            by_name,
-            order,
-            hasher: RandomState::default(),
-        }
+        Self { entries, by_name, order, hasher: RandomState::default() }
     }
 
     /// Number of names.
@@ -81,8 +76,7 @@ impl<T> NameTree<T> {
             return Some(std::mem::replace(&mut self.entries[id as usize].1, value));
         }
         let entry = (Arc::clone(&name), value);
-        let id = EntryId::try_from(self.entries.insert(entry))
-            .expect("fewer than 2^32 names fit in memory");
+        let id = EntryId::try_from(self.entries.insert(entry)).expect("fewer than 2^32 names fit in memory");
         let (entries, hasher) = (&self.entries, &self.hasher);
         let hash_of = |&id: &EntryId| hasher.hash_one(entries[id as usize].0.as_bytes());
         self.by_name.insert_unique(hash_of(&id), id, hash_of);
@@ -93,10 +87,7 @@ impl<T> NameTree<T> {
     pub fn remove(&mut self, name: &str) -> Option<T> {
         let hash = self.hasher.hash_one(name.as_bytes());
         let entries = &self.entries;
-        let found = self
-            .by_name
-            .find_entry(hash, |&id| *entries[id as usize].0 == *name)
-            .ok()?;
+        let found = self.by_name.find_entry(hash, |&id| *entries[id as usize].0 == *name).ok()?;
         let (id, _) = found.remove();
         self.order.remove(&name as &dyn Ordered);
         let (_, value) = self.entries.remove(id as usize);
@@ -105,9 +96,7 @@ impl<T> NameTree<T> {
 
     /// All names in the tree's order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &T)> {
-        self.order
-            .iter()
-            .map(|(Key(name), &id)| (name, &self.entries[id as usize].1))
+        self.order.iter().map(|(Key(name), &id)| (name, &self.entries[id as usize].1))
     }
 
     /// The first name behind `after` (`None`: from the start) in the tree's order that matches `filter`. `after` need
@@ -118,12 +107,7 @@ impl<T> NameTree<T> {
 
     /// The names behind `after` that match `filter` (without share prefix, parsed before), in the tree's order, as far as `budget` goes: the number of names
     /// that may be examined, matching or not. When the iterator has ended, [`Scan::resume`] says whether there may be more.
-    pub fn scan<'t, 'f>(
-        &'t self,
-        filter: &'f str,
-        after: Option<&str>,
-        budget: usize,
-    ) -> Scan<'t, 'f, T> {
+    pub fn scan<'t, 'f>(&'t self, filter: &'f str, after: Option<&str>, budget: usize) -> Scan<'t, 'f, T> {
         let range = match after {
             Some(after) => self.range(Bound::Excluded(after)),
             // The least name that could match, so that a filter with a literal front starts where it belongs.
@@ -133,21 +117,12 @@ impl<T> NameTree<T> {
                 self.range(Bound::Included(&first))
             }
         };
-        Scan {
-            tree: self,
-            filter,
-            range,
-            examined: None,
-            budget,
-            goal: String::new(),
-        }
+        Scan { tree: self, filter, range, examined: None, budget, goal: String::new() }
     }
 
     fn find(&self, name: &str) -> Option<EntryId> {
         let hash = self.hasher.hash_one(name.as_bytes());
-        self.by_name
-            .find(hash, |&id| *self.entries[id as usize].0 == *name)
-            .copied()
+        self.by_name.find(hash, |&id| *self.entries[id as usize].0 == *name).copied()
     }
 
     fn range(&self, from: Bound<&str>) -> Range<'_, Key, EntryId> {
@@ -157,8 +132,7 @@ impl<T> NameTree<T> {
             Bound::Excluded(text) => Bound::Excluded(text),
             Bound::Unbounded => Bound::Unbounded,
         };
-        self.order
-            .range::<dyn Ordered + '_, _>((bound, Bound::Unbounded))
+        self.order.range::<dyn Ordered + '_, _>((bound, Bound::Unbounded))
     }
 }
 

@@ -100,18 +100,12 @@ impl Identity {
         let node_id = match read_small(&id_path)? {
             Some(text) => {
                 check_format(dir)?;
-                parse_id(&text).ok_or(IdentityError::Damaged {
-                    path: id_path,
-                    what: "expected 32 hexadecimal digits",
-                })?
+                parse_id(&text)
+                    .ok_or(IdentityError::Damaged { path: id_path, what: "expected 32 hexadecimal digits" })?
             }
             None => create_identity(dir)?,
         };
-        Ok(Identity {
-            node_id,
-            dir: dir.to_owned(),
-            _lock: lock,
-        })
+        Ok(Identity { node_id, dir: dir.to_owned(), _lock: lock })
     }
 
     /// The node's identity: 128 random bits.
@@ -130,16 +124,9 @@ fn create_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // Directories above may be new too. One that may not be opened was there before.
-    for above in dir
-        .ancestors()
-        .skip(1)
-        .filter(|above| !above.as_os_str().is_empty())
-    {
+    for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
         match File::open(above) {
             Ok(above) => above.sync_all()?,
             Err(_) => break,
@@ -151,24 +138,15 @@ fn create_dir(dir: &Path) -> io::Result<()> {
 fn lock(dir: &Path) -> Result<File, IdentityError> {
     let path = dir.join(LOCK_FILE);
     let mut open = File::options();
-    let mut file = open
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(io_error(&path))?;
+    let mut file =
+        open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io_error(&path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
             // Only to name it: a process that has just locked may not have written yet.
             let _ = (&file).take(FILE_BYTES_MAX).read_to_string(&mut text);
-            return Err(IdentityError::InUse {
-                dir: dir.to_owned(),
-                pid: text.trim().parse().ok(),
-            });
+            return Err(IdentityError::InUse { dir: dir.to_owned(), pid: text.trim().parse().ok() });
         }
         Err(TryLockError::Error(source)) => return Err(IdentityError::Io { path, source }),
     }
@@ -186,33 +164,22 @@ fn check_format(dir: &Path) -> Result<(), IdentityError> {
     let number = read_small(&path)?.and_then(|text| text.trim_end().parse().ok());
     match number {
         Some(FORMAT) => Ok(()),
-        Some(found) => Err(IdentityError::OtherFormat {
-            dir: dir.to_owned(),
-            found,
-        }),
-        None => Err(IdentityError::Damaged {
-            path,
-            what: "expected the version of the directory's format",
-        }),
+        Some(found) => Err(IdentityError::OtherFormat { dir: dir.to_owned(), found }),
+        None => Err(IdentityError::Damaged { path, what: "expected the version of the directory's format" }),
     }
 }
 
 /// The first start in this directory, or the next one after a crash in the middle of the first.
 fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
     if let Some(found) = foreign_entry(dir).map_err(io_error(dir))? {
-        return Err(IdentityError::NoIdentity {
-            dir: dir.to_owned(),
-            found,
-        });
+        return Err(IdentityError::NoIdentity { dir: dir.to_owned(), found });
     }
     if read_small(&dir.join(FORMAT_FILE))?.is_some() {
         check_format(dir)?;
     }
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| IdentityError::Io {
-        path: dir.join(ID_FILE),
-        source: io::Error::other(error.to_string()),
-    })?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| IdentityError::Io { path: dir.join(ID_FILE), source: io::Error::other(error.to_string()) })?;
     let node_id = u128::from_be_bytes(bytes);
     // The identity comes last: where it is, the format is too.
     write_in_one_step(dir, FORMAT_FILE, &format!("{FORMAT}\n"))?;
@@ -224,8 +191,7 @@ fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
 fn foreign_entry(dir: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let ours = [LOCK_FILE, FORMAT_FILE, ID_FILE]
-            .contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
+        let ours = [LOCK_FILE, FORMAT_FILE, ID_FILE].contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
         // A file system of its own has one.
         if !ours && name != "lost+found" {
             return Ok(Some(name));
@@ -237,9 +203,7 @@ fn foreign_entry(dir: &Path) -> io::Result<Option<String>> {
 fn parse_id(text: &str) -> Option<u128> {
     let digits = text.strip_suffix('\n').unwrap_or(text);
     let plain = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain
-        .then(|| u128::from_str_radix(digits, 16).ok())
-        .flatten()
+    plain.then(|| u128::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// The text of a small file; `None` if there is no such file.
@@ -248,34 +212,21 @@ fn read_small(path: &Path) -> Result<Option<String>, IdentityError> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
-            return Err(IdentityError::Io {
-                path: path.to_owned(),
-                source,
-            });
+            return Err(IdentityError::Io { path: path.to_owned(), source });
         }
     };
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(io_error(path))?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(io_error(path))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(IdentityError::Damaged {
-            path: path.to_owned(),
-            what: "expected text",
-        }),
+        Err(_) => Err(IdentityError::Damaged { path: path.to_owned(), what: "expected text" }),
     }
 }
 
 fn write_in_one_step(dir: &Path, name: &str, text: &str) -> Result<(), IdentityError> {
     let (path, unfinished) = (dir.join(name), dir.join(format!("{name}{UNFINISHED}")));
     let write = || {
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&unfinished)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&unfinished, &path)?;

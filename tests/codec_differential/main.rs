@@ -14,9 +14,7 @@ use proptest::prelude::*;
 
 /// Decodes the one packet that these bytes are.
 fn decode(bytes: &[u8], version: ProtocolVersion, from: Peer) -> Packet<'_> {
-    let frame = mqtt::next_frame(bytes, u32::MAX)
-        .expect("a legal header")
-        .expect("a whole packet");
+    let frame = mqtt::next_frame(bytes, u32::MAX).expect("a legal header").expect("a whole packet");
     assert_eq!(frame.total_len, bytes.len());
     mqtt::decode(&frame, version, from).expect("a legal packet")
 }
@@ -41,11 +39,7 @@ fn their_qos(qos: mqtt::QoS) -> mqttbytes::QoS {
 }
 
 fn qos() -> impl Strategy<Value = mqttbytes::QoS> {
-    prop_oneof![
-        Just(mqttbytes::QoS::AtMostOnce),
-        Just(mqttbytes::QoS::AtLeastOnce),
-        Just(mqttbytes::QoS::ExactlyOnce)
-    ]
+    prop_oneof![Just(mqttbytes::QoS::AtMostOnce), Just(mqttbytes::QoS::AtLeastOnce), Just(mqttbytes::QoS::ExactlyOnce)]
 }
 
 fn packet_id() -> impl Strategy<Value = u16> {
@@ -62,9 +56,5 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn payload() -> impl Strategy<Value = bytes::Bytes> {
-    prop_oneof![
-        proptest::collection::vec(any::<u8>(), 0..40),
-        Just(vec![1; 20_000])
-    ]
-    .prop_map(bytes::Bytes::from)
+    prop_oneof![proptest::collection::vec(any::<u8>(), 0..40), Just(vec![1; 20_000])].prop_map(bytes::Bytes::from)
 }

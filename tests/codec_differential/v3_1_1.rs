@@ -48,10 +48,7 @@ fn translate(packet: &Packet<'_>) -> v4::Packet {
         Packet::ConnAck(packet) => {
             let code = packet.reason.connect_return_code();
             let code = RETURN_CODES.iter().find(|theirs| **theirs as u8 == code);
-            v4::Packet::ConnAck(v4::ConnAck::new(
-                *code.expect("one of theirs"),
-                packet.session_present,
-            ))
+            v4::Packet::ConnAck(v4::ConnAck::new(*code.expect("one of theirs"), packet.session_present))
         }
         Packet::Publish(packet) => v4::Packet::Publish(v4::Publish {
             dup: packet.dup,
@@ -70,9 +67,7 @@ fn translate(packet: &Packet<'_>) -> v4::Packet {
             filters: packet
                 .filters
                 .iter()
-                .map(|(filter, options)| {
-                    v4::SubscribeFilter::new(filter.to_owned(), their_qos(options.qos))
-                })
+                .map(|(filter, options)| v4::SubscribeFilter::new(filter.to_owned(), their_qos(options.qos)))
                 .collect(),
         }),
         Packet::SubAck(packet) => {
@@ -98,13 +93,12 @@ fn translate_connect(packet: &mqtt::Connect<'_>) -> v4::Connect {
         keep_alive: packet.keep_alive_secs,
         client_id: packet.client_id.to_owned(),
         clean_session: packet.clean_start,
-        last_will: packet.will.map(|will| {
-            v4::LastWill::new(will.topic, will.payload, their_qos(will.qos), will.retain)
-        }),
+        last_will: packet
+            .will
+            .map(|will| v4::LastWill::new(will.topic, will.payload, their_qos(will.qos), will.retain)),
         login: packet.user_name.map(|user_name| v4::Login {
             username: user_name.to_owned(),
-            password: String::from_utf8(packet.password.unwrap_or_default().to_vec())
-                .expect("theirs are UTF-8"),
+            password: String::from_utf8(packet.password.unwrap_or_default().to_vec()).expect("theirs are UTF-8"),
         }),
     }
 }
@@ -120,9 +114,7 @@ const RETURN_CODES: [v4::ConnectReturnCode; 6] = [
 
 fn connect() -> impl Strategy<Value = v4::Connect> {
     let will = (name(), payload(), qos(), any::<bool>())
-        .prop_filter("a Will Payload is short", |(_, payload, ..)| {
-            payload.len() < 1_000
-        })
+        .prop_filter("a Will Payload is short", |(_, payload, ..)| payload.len() < 1_000)
         .prop_map(|(topic, payload, qos, retain)| v4::LastWill::new(topic, payload, qos, retain));
     let login = (name(), prop_oneof![Just(String::new()), name()])
         .prop_map(|(username, password)| v4::Login { username, password });
@@ -141,34 +133,20 @@ fn connect() -> impl Strategy<Value = v4::Connect> {
 
 fn publish() -> impl Strategy<Value = v4::Publish> {
     let flags = (any::<bool>(), any::<bool>());
-    (flags, qos(), name(), packet_id(), payload()).prop_map(
-        |((dup, retain), qos, topic, pkid, payload)| {
-            let acknowledged = qos != mqttbytes::QoS::AtMostOnce;
-            v4::Publish {
-                dup: dup && acknowledged,
-                qos,
-                retain,
-                topic,
-                pkid: if acknowledged { pkid } else { 0 },
-                payload,
-            }
-        },
-    )
+    (flags, qos(), name(), packet_id(), payload()).prop_map(|((dup, retain), qos, topic, pkid, payload)| {
+        let acknowledged = qos != mqttbytes::QoS::AtMostOnce;
+        v4::Publish { dup: dup && acknowledged, qos, retain, topic, pkid: if acknowledged { pkid } else { 0 }, payload }
+    })
 }
 
 fn subscribe() -> impl Strategy<Value = v4::Subscribe> {
     let filter = (name(), qos()).prop_map(|(path, qos)| v4::SubscribeFilter::new(path, qos));
-    (packet_id(), proptest::collection::vec(filter, 1..4))
-        .prop_map(|(pkid, filters)| v4::Subscribe { pkid, filters })
+    (packet_id(), proptest::collection::vec(filter, 1..4)).prop_map(|(pkid, filters)| v4::Subscribe { pkid, filters })
 }
 
 fn suback() -> impl Strategy<Value = v4::SubAck> {
-    let code = prop_oneof![
-        qos().prop_map(v4::SubscribeReasonCode::Success),
-        Just(v4::SubscribeReasonCode::Failure)
-    ];
-    (packet_id(), proptest::collection::vec(code, 1..4))
-        .prop_map(|(pkid, codes)| v4::SubAck::new(pkid, codes))
+    let code = prop_oneof![qos().prop_map(v4::SubscribeReasonCode::Success), Just(v4::SubscribeReasonCode::Failure)];
+    (packet_id(), proptest::collection::vec(code, 1..4)).prop_map(|(pkid, codes)| v4::SubAck::new(pkid, codes))
 }
 
 proptest! {

@@ -53,10 +53,7 @@ fn write(packet: &v5::Packet, out: &mut BytesMut) -> Result<usize, mqttbytes::Er
 /// Their properties of an acknowledgement.
 macro_rules! properties {
     ($theirs:ident, $parts:expr) => {
-        $parts.clone().map(|(reason, user_properties)| v5::$theirs {
-            reason_string: Some(reason),
-            user_properties,
-        })
+        $parts.clone().map(|(reason, user_properties)| v5::$theirs { reason_string: Some(reason), user_properties })
     };
 }
 

@@ -43,14 +43,7 @@ impl Broker {
     }
 
     fn foreign() -> Option<Self> {
-        let read = |name: &str| {
-            Some(
-                std::env::var(name)
-                    .ok()?
-                    .parse()
-                    .expect("an address like 127.0.0.1:1883"),
-            )
-        };
+        let read = |name: &str| Some(std::env::var(name).ok()?.parse().expect("an address like 127.0.0.1:1883"));
         let tcp = read("HOLDFAST_TEST_ADDR")?;
         let websocket = read("HOLDFAST_TEST_WS_ADDR").unwrap_or(tcp);
         Some(Self {
@@ -73,10 +66,7 @@ impl Broker {
             client_config: authority.map(|authority| authority.client_config(None)),
             salt: salt(),
             log,
-            process: Some(Process {
-                child: Mutex::new(child),
-                folder,
-            }),
+            process: Some(Process { child: Mutex::new(child), folder }),
         };
         broker.with_addresses(listeners)
     }
@@ -84,26 +74,12 @@ impl Broker {
     fn with_addresses(mut self, count: usize) -> Self {
         let mut position = 0;
         while self.addresses.len() < count {
-            let is_address =
-                |line: &super::Line| line.field("event").as_deref() == Some("listening");
+            let is_address = |line: &super::Line| line.field("event").as_deref() == Some("listening");
             let Some(line) = self.log.wait(position, PATIENCE, is_address) else {
-                let text: Vec<_> = self
-                    .log
-                    .since(0)
-                    .into_iter()
-                    .map(|line| line.text)
-                    .collect();
-                panic!(
-                    "the broker did not say {count} addresses:\n{}",
-                    text.join("\n")
-                );
+                let text: Vec<_> = self.log.since(0).into_iter().map(|line| line.text).collect();
+                panic!("the broker did not say {count} addresses:\n{}", text.join("\n"));
             };
-            position = 1 + self
-                .log
-                .since(0)
-                .iter()
-                .position(|there| there.text == line.text)
-                .unwrap_or(position);
+            position = 1 + self.log.since(0).iter().position(|there| there.text == line.text).unwrap_or(position);
             let (name, address) = (line.field("listener"), line.field("address"));
             if let (Some(name), Some(Ok(address))) = (name, address.map(|text| text.parse())) {
                 self.addresses.insert(name, address);
@@ -117,10 +93,7 @@ impl Broker {
     /// # Panics
     /// When there is none.
     pub fn listener(&self, name: &str) -> SocketAddr {
-        *self
-            .addresses
-            .get(name)
-            .unwrap_or_else(|| panic!("no listener {name} in {:?}", self.addresses))
+        *self.addresses.get(name).unwrap_or_else(|| panic!("no listener {name} in {:?}", self.addresses))
     }
 
     /// The address of the listener for a transport (`tcp`, `tls`, `ws`, `wss`).
@@ -148,9 +121,7 @@ impl Broker {
     }
 
     fn process(&self) -> &Process {
-        self.process
-            .as_ref()
-            .expect("a broker that this test started")
+        self.process.as_ref().expect("a broker that this test started")
     }
 
     /// The folder of the configuration file.
@@ -175,14 +146,7 @@ impl Broker {
 
     /// Whether the process is still there.
     pub fn is_running(&self) -> bool {
-        matches!(
-            self.process()
-                .child
-                .lock()
-                .expect("no holder panics")
-                .try_wait(),
-            Ok(None)
-        )
+        matches!(self.process().child.lock().expect("no holder panics").try_wait(), Ok(None))
     }
 
     /// SIGTERM, and the exit status, which must come within `patience`.
@@ -201,12 +165,7 @@ impl Broker {
     pub fn exit_status(&self, patience: Duration) -> ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
-            let status = self
-                .process()
-                .child
-                .lock()
-                .expect("no holder panics")
-                .try_wait();
+            let status = self.process().child.lock().expect("no holder panics").try_wait();
             match status.expect("a child of ours") {
                 Some(status) => return status,
                 None if Instant::now() > deadline => panic!("the broker does not end"),
@@ -222,11 +181,7 @@ impl Broker {
     pub fn resident_bytes(&self) -> u64 {
         let path = format!("/proc/{}/statm", self.pid());
         let text = std::fs::read_to_string(path).expect("a process that runs");
-        let pages: u64 = text
-            .split(' ')
-            .nth(1)
-            .and_then(|field| field.parse().ok())
-            .expect("the format of proc(5)");
+        let pages: u64 = text.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("the format of proc(5)");
         pages * 4096
     }
 }
@@ -234,10 +189,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         if let Some(process) = &self.process {
-            let mut child = process
-                .child
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut child = process.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             // It may have ended already; then there is nothing to kill.
             let _ = child.kill();
             let _ = child.wait();
@@ -249,10 +201,7 @@ impl Drop for Broker {
 fn spawn(config: &std::path::Path, log: Log) -> Child {
     let mut command = Command::new(program::path());
     command.arg("serve").arg("--config").arg(config);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     die_with_parent(&mut command);
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -283,11 +232,7 @@ fn die_with_parent(command: &mut Command) {
     let set = || {
         // SAFETY: prctl(PR_SET_PDEATHSIG) takes no pointers and is safe between fork and exec.
         let done = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
     // SAFETY: the closure makes one system call and allocates nothing on its successful path.
     unsafe { command.pre_exec(set) };

@@ -23,11 +23,7 @@ impl Line {
     pub fn field(&self, name: &str) -> Option<String> {
         let json = self.json.as_ref()?;
         let value = json.get(name).or_else(|| json.get("fields")?.get(name))?;
-        Some(
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned),
-        )
+        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
     pub fn contains(&self, part: &str) -> bool {
@@ -78,21 +74,13 @@ impl Log {
     }
 
     /// The first line from a position on that `wanted` is true for, or `None` after `patience` or at the end of the log.
-    pub fn wait(
-        &self,
-        position: usize,
-        patience: Duration,
-        wanted: impl Fn(&Line) -> bool,
-    ) -> Option<Line> {
+    pub fn wait(&self, position: usize, patience: Duration, wanted: impl Fn(&Line) -> bool) -> Option<Line> {
         let deadline = Instant::now() + patience;
         let (kept, changed) = &*self.kept;
         let mut guard = kept.lock().expect("no holder panics");
         let mut next = position;
         loop {
-            if let Some(line) = guard.lines[next.min(guard.lines.len())..]
-                .iter()
-                .find(|line| wanted(line))
-            {
+            if let Some(line) = guard.lines[next.min(guard.lines.len())..].iter().find(|line| wanted(line)) {
                 return Some(line.clone());
             }
             next = guard.lines.len();
@@ -100,10 +88,7 @@ impl Log {
             if guard.ended || left.is_zero() {
                 return None;
             }
-            guard = changed
-                .wait_timeout(guard, left)
-                .expect("no holder panics")
-                .0;
+            guard = changed.wait_timeout(guard, left).expect("no holder panics").0;
         }
     }
 }

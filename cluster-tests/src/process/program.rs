@@ -17,37 +17,18 @@ pub fn path() -> &'static Path {
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     // target/PROFILE/deps/TEST
-    let profile_dir = test
-        .parent()
-        .and_then(Path::parent)
-        .expect("a test below its target folder");
+    let profile_dir = test.parent().and_then(Path::parent).expect("a test below its target folder");
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         None | Some("debug") => "dev",
         Some(name) => name,
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "holdfast",
-            "--bin",
-            "holdfast",
-            "--profile",
-            profile,
-        ])
-        .current_dir(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .parent()
-                .expect("the workspace's folder"),
-        )
+        .args(["build", "--quiet", "--package", "holdfast", "--bin", "holdfast", "--profile", profile])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder"))
         .output()
         .expect("cargo can be started");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "holdfast cannot be built:\n{errors}"
-    );
+    assert!(output.status.success(), "holdfast cannot be built:\n{errors}");
     profile_dir.join("holdfast")
 }

@@ -33,10 +33,7 @@ impl Setup {
     /// # Panics
     /// When no temporary folder can be made.
     pub fn empty() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("holdfast-test")
-            .tempdir()
-            .expect("a temporary folder");
+        let folder = tempfile::Builder::new().prefix("holdfast-test").tempdir().expect("a temporary folder");
         Self {
             folder,
             sections: Vec::new(),
@@ -49,9 +46,7 @@ impl Setup {
 
     /// Listeners `tcp` and `ws`.
     pub fn new() -> Self {
-        Self::empty()
-            .listener("tcp", "mqtt", "")
-            .listener("ws", "ws", "")
+        Self::empty().listener("tcp", "mqtt", "").listener("ws", "ws", "")
     }
 
     /// Listeners `tls` and `wss` too, with a certificate that the clients of this broker trust.
@@ -109,8 +104,7 @@ impl Setup {
     /// # Panics
     /// When the file cannot be written.
     pub fn with_alice(self) -> Self {
-        self.file("passwords", ALICE)
-            .section("[auth]\npassword_file = \"passwords\"")
+        self.file("passwords", ALICE).section("[auth]\npassword_file = \"passwords\"")
     }
 
     /// The path of a file beside the configuration.

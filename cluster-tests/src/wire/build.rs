@@ -65,11 +65,7 @@ impl Will {
 impl Connect {
     /// Clean Start (Clean Session) 1, Keep Alive 60, nothing else.
     pub fn new(version: Version, client_id: impl AsRef<[u8]>) -> Self {
-        let protocol_name = if version == Version::V31 {
-            &b"MQIsdp"[..]
-        } else {
-            b"MQTT"
-        };
+        let protocol_name = if version == Version::V31 { &b"MQIsdp"[..] } else { b"MQTT" };
         Self {
             version,
             protocol_name: protocol_name.to_vec(),
@@ -99,9 +95,7 @@ impl Connect {
     /// The Session Expiry Interval in seconds (nothing before 5.0).
     pub fn session_expiry(mut self, expiry_secs: u32) -> Self {
         if self.version == Version::V5 {
-            self.properties = self
-                .properties
-                .number(super::id::SESSION_EXPIRY_INTERVAL, expiry_secs);
+            self.properties = self.properties.number(super::id::SESSION_EXPIRY_INTERVAL, expiry_secs);
         }
         self
     }
@@ -261,12 +255,7 @@ pub struct Ack {
 impl Ack {
     /// In the two-byte form.
     pub fn new(first_byte: u8, packet_id: u16) -> Self {
-        Self {
-            first_byte,
-            packet_id,
-            reason: None,
-            properties: None,
-        }
+        Self { first_byte, packet_id, reason: None, properties: None }
     }
 
     pub fn reason(mut self, reason: u8) -> Self {
@@ -297,11 +286,7 @@ pub struct Subscribe {
 
 impl Subscribe {
     pub fn new(packet_id: u16) -> Self {
-        Self {
-            packet_id,
-            properties: Properties::new(),
-            filters: Vec::new(),
-        }
+        Self { packet_id, properties: Properties::new(), filters: Vec::new() }
     }
 
     pub fn filter(mut self, filter: impl AsRef<[u8]>, options: u8) -> Self {
@@ -311,9 +296,7 @@ impl Subscribe {
 
     /// A Subscription Identifier for all filters of this packet.
     pub fn identifier(mut self, identifier: u32) -> Self {
-        self.properties = self
-            .properties
-            .number(super::id::SUBSCRIPTION_IDENTIFIER, identifier);
+        self.properties = self.properties.number(super::id::SUBSCRIPTION_IDENTIFIER, identifier);
         self
     }
 
@@ -345,11 +328,7 @@ pub struct Unsubscribe {
 
 impl Unsubscribe {
     pub fn new(packet_id: u16) -> Self {
-        Self {
-            packet_id,
-            properties: Properties::new(),
-            filters: Vec::new(),
-        }
+        Self { packet_id, properties: Properties::new(), filters: Vec::new() }
     }
 
     pub fn filter(mut self, filter: impl AsRef<[u8]>) -> Self {

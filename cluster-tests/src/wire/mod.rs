@@ -94,9 +94,7 @@ pub fn prefixed(bytes: impl AsRef<[u8]>) -> Vec<u8> {
 /// A packet: first byte, remaining length, body.
 pub fn packet(first_byte: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![first_byte];
-    out.extend(varint(
-        u32::try_from(body.len()).expect("a body below 4 GB"),
-    ));
+    out.extend(varint(u32::try_from(body.len()).expect("a body below 4 GB")));
     out.extend_from_slice(body);
     out
 }

@@ -8,45 +8,15 @@ use super::{Properties, Version, id};
 pub enum Packet {
     ConnAck(ConnAck),
     Publish(Message),
-    PubAck {
-        packet_id: u16,
-        reason: u8,
-        properties: Properties,
-    },
-    PubRec {
-        packet_id: u16,
-        reason: u8,
-        properties: Properties,
-    },
-    PubRel {
-        packet_id: u16,
-        reason: u8,
-        properties: Properties,
-    },
-    PubComp {
-        packet_id: u16,
-        reason: u8,
-        properties: Properties,
-    },
-    SubAck {
-        packet_id: u16,
-        codes: Vec<u8>,
-        properties: Properties,
-    },
-    UnsubAck {
-        packet_id: u16,
-        codes: Vec<u8>,
-        properties: Properties,
-    },
+    PubAck { packet_id: u16, reason: u8, properties: Properties },
+    PubRec { packet_id: u16, reason: u8, properties: Properties },
+    PubRel { packet_id: u16, reason: u8, properties: Properties },
+    PubComp { packet_id: u16, reason: u8, properties: Properties },
+    SubAck { packet_id: u16, codes: Vec<u8>, properties: Properties },
+    UnsubAck { packet_id: u16, codes: Vec<u8>, properties: Properties },
     PingResp,
-    Disconnect {
-        reason: u8,
-        properties: Properties,
-    },
-    Auth {
-        reason: u8,
-        properties: Properties,
-    },
+    Disconnect { reason: u8, properties: Properties },
+    Auth { reason: u8, properties: Properties },
 }
 
 /// A CONNACK; before 5.0 `reason` is the return code.
@@ -116,12 +86,7 @@ fn fixed_header(bytes: &[u8]) -> Result<Option<(usize, usize)>, String> {
     Err("a remaining length of more than four bytes".into())
 }
 
-fn parse_body(
-    version: Version,
-    first_byte: u8,
-    reader: Reader<'_>,
-    size: usize,
-) -> Result<Packet, String> {
+fn parse_body(version: Version, first_byte: u8, reader: Reader<'_>, size: usize) -> Result<Packet, String> {
     let packet_type = first_byte >> 4;
     let flags = first_byte & 0x0F;
     let required = if packet_type == 6 { 2 } else { 0 };
@@ -137,39 +102,29 @@ fn parse_body(
         13 => reader.end(Packet::PingResp),
         14 if version == Version::V5 => disconnect(reader),
         15 if version == Version::V5 => auth(reader),
-        _ => Err(format!(
-            "a packet of type {packet_type}, which a server never sends in {version:?}"
-        )),
+        _ => Err(format!("a packet of type {packet_type}, which a server never sends in {version:?}")),
     }
 }
 
 const CONNACK_CODES: &[u8] = &[
-    0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97,
-    0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F,
+    0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B,
+    0x9C, 0x9D, 0x9F,
 ];
-const CONNACK_PROPERTIES: &[u8] = &[
-    0x11, 0x12, 0x13, 0x15, 0x16, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29,
-    0x2A,
-];
+const CONNACK_PROPERTIES: &[u8] =
+    &[0x11, 0x12, 0x13, 0x15, 0x16, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2A];
 const PUBACK_CODES: &[u8] = &[0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99];
 const PUBREL_CODES: &[u8] = &[0x00, 0x92];
-const SUBACK_CODES: &[u8] = &[
-    0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2,
-];
+const SUBACK_CODES: &[u8] = &[0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2];
 const UNSUBACK_CODES: &[u8] = &[0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91];
 /// Without 0x04, which only a client sends.
 const DISCONNECT_CODES: &[u8] = &[
-    0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96,
-    0x97, 0x98, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
+    0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99,
+    0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
 ];
 const PUBLISH_PROPERTIES: &[u8] = &[0x01, 0x02, 0x03, 0x08, 0x09, 0x0B, 0x23, 0x26];
 
 fn listed(what: &str, code: u8, codes: &[u8]) -> Result<u8, String> {
-    if codes.contains(&code) {
-        Ok(code)
-    } else {
-        Err(format!("0x{code:02X} is no reason code of {what}"))
-    }
+    if codes.contains(&code) { Ok(code) } else { Err(format!("0x{code:02X} is no reason code of {what}")) }
 }
 
 fn conn_ack(version: Version, mut reader: Reader<'_>, size: usize) -> Result<Packet, String> {
@@ -188,20 +143,10 @@ fn conn_ack(version: Version, mut reader: Reader<'_>, size: usize) -> Result<Pac
     if reason != 0 && flags != 0 {
         return Err("Session Present with an error [MQTT-3.2.2-6]".into());
     }
-    reader.end(Packet::ConnAck(ConnAck {
-        session_present: flags == 1,
-        reason,
-        properties,
-        size,
-    }))
+    reader.end(Packet::ConnAck(ConnAck { session_present: flags == 1, reason, properties, size }))
 }
 
-fn publish(
-    version: Version,
-    flags: u8,
-    mut reader: Reader<'_>,
-    size: usize,
-) -> Result<Packet, String> {
+fn publish(version: Version, flags: u8, mut reader: Reader<'_>, size: usize) -> Result<Packet, String> {
     let (dup, qos, retain) = (flags & 8 != 0, flags >> 1 & 3, flags & 1 != 0);
     if qos == 3 {
         return Err("both QoS bits set [MQTT-3.3.1-4]".into());
@@ -214,25 +159,12 @@ fn publish(
         return Err("a wildcard in a topic name [MQTT-3.3.2-2]".into());
     }
     let packet_id = if qos > 0 { reader.packet_id()? } else { 0 };
-    let properties = if version == Version::V5 {
-        reader.properties(PUBLISH_PROPERTIES)?
-    } else {
-        Properties::new()
-    };
+    let properties = if version == Version::V5 { reader.properties(PUBLISH_PROPERTIES)? } else { Properties::new() };
     if topic.is_empty() && !properties.has(id::TOPIC_ALIAS) {
         return Err("an empty topic without an alias [MQTT-4.7.3-1]".into());
     }
     let payload = reader.0.to_vec();
-    Ok(Packet::Publish(Message {
-        topic,
-        payload,
-        qos,
-        packet_id,
-        retain,
-        dup,
-        properties,
-        size,
-    }))
+    Ok(Packet::Publish(Message { topic, payload, qos, packet_id, retain, dup, properties, size }))
 }
 
 fn ack(version: Version, packet_type: u8, mut reader: Reader<'_>) -> Result<Packet, String> {
@@ -251,26 +183,10 @@ fn ack(version: Version, packet_type: u8, mut reader: Reader<'_>) -> Result<Pack
         }
     }
     reader.end(match packet_type {
-        4 => Packet::PubAck {
-            packet_id,
-            reason,
-            properties,
-        },
-        5 => Packet::PubRec {
-            packet_id,
-            reason,
-            properties,
-        },
-        6 => Packet::PubRel {
-            packet_id,
-            reason,
-            properties,
-        },
-        _ => Packet::PubComp {
-            packet_id,
-            reason,
-            properties,
-        },
+        4 => Packet::PubAck { packet_id, reason, properties },
+        5 => Packet::PubRec { packet_id, reason, properties },
+        6 => Packet::PubRel { packet_id, reason, properties },
+        _ => Packet::PubComp { packet_id, reason, properties },
     })
 }
 
@@ -285,45 +201,28 @@ fn sub_ack(version: Version, mut reader: Reader<'_>) -> Result<Packet, String> {
     for code in reader.0 {
         listed("SUBACK [MQTT-3.9.3-2]", *code, legal)?;
     }
-    Ok(Packet::SubAck {
-        packet_id,
-        codes: reader.0.to_vec(),
-        properties,
-    })
+    Ok(Packet::SubAck { packet_id, codes: reader.0.to_vec(), properties })
 }
 
 fn unsub_ack(version: Version, mut reader: Reader<'_>) -> Result<Packet, String> {
     let packet_id = reader.packet_id()?;
     if version != Version::V5 {
-        return reader.end(Packet::UnsubAck {
-            packet_id,
-            codes: Vec::new(),
-            properties: Properties::new(),
-        });
+        return reader.end(Packet::UnsubAck { packet_id, codes: Vec::new(), properties: Properties::new() });
     }
     let properties = reader.properties(&[id::REASON_STRING, id::USER_PROPERTY])?;
     for code in reader.0 {
         listed("UNSUBACK [MQTT-3.11.3-2]", *code, UNSUBACK_CODES)?;
     }
-    Ok(Packet::UnsubAck {
-        packet_id,
-        codes: reader.0.to_vec(),
-        properties,
-    })
+    Ok(Packet::UnsubAck { packet_id, codes: reader.0.to_vec(), properties })
 }
 
 fn disconnect(mut reader: Reader<'_>) -> Result<Packet, String> {
     let (mut reason, mut properties) = (0, Properties::new());
     if !reader.is_empty() {
-        reason = listed(
-            "DISCONNECT from a server [MQTT-3.14.2-1]",
-            reader.u8()?,
-            DISCONNECT_CODES,
-        )?;
+        reason = listed("DISCONNECT from a server [MQTT-3.14.2-1]", reader.u8()?, DISCONNECT_CODES)?;
         if !reader.is_empty() {
             // No Session Expiry Interval from a server: [MQTT-3.14.2-2].
-            properties =
-                reader.properties(&[id::SERVER_REFERENCE, id::REASON_STRING, id::USER_PROPERTY])?;
+            properties = reader.properties(&[id::SERVER_REFERENCE, id::REASON_STRING, id::USER_PROPERTY])?;
         }
     }
     reader.end(Packet::Disconnect { reason, properties })
@@ -332,11 +231,7 @@ fn disconnect(mut reader: Reader<'_>) -> Result<Packet, String> {
 fn auth(mut reader: Reader<'_>) -> Result<Packet, String> {
     let (mut reason, mut properties) = (0, Properties::new());
     if !reader.is_empty() {
-        reason = listed(
-            "AUTH from a server [MQTT-3.15.2-1]",
-            reader.u8()?,
-            &[0x00, 0x18],
-        )?;
+        reason = listed("AUTH from a server [MQTT-3.15.2-1]", reader.u8()?, &[0x00, 0x18])?;
         properties = reader.properties(&[0x15, 0x16, 0x1F, 0x26])?;
     }
     reader.end(Packet::Auth { reason, properties })
@@ -352,10 +247,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let (taken, rest) = self
-            .0
-            .split_at_checked(count)
-            .ok_or("the body ends inside a field")?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or("the body ends inside a field")?;
         self.0 = rest;
         Ok(taken)
     }
@@ -395,8 +287,7 @@ impl<'a> Reader<'a> {
 
     pub fn text(&mut self) -> Result<String, String> {
         let bytes = self.prefixed()?;
-        let text =
-            std::str::from_utf8(bytes).map_err(|_| "a string that is not UTF-8 [MQTT-1.5.4-1]")?;
+        let text = std::str::from_utf8(bytes).map_err(|_| "a string that is not UTF-8 [MQTT-1.5.4-1]")?;
         if text.contains('\0') {
             return Err("U+0000 in a string [MQTT-1.5.4-2]".into());
         }
@@ -417,10 +308,6 @@ impl<'a> Reader<'a> {
 
     /// The packet, if nothing is left over.
     pub fn end(self, packet: Packet) -> Result<Packet, String> {
-        if self.is_empty() {
-            Ok(packet)
-        } else {
-            Err(format!("{} bytes too many", self.0.len()))
-        }
+        if self.is_empty() { Ok(packet) } else { Err(format!("{} bytes too many", self.0.len())) }
     }
 }

@@ -92,10 +92,7 @@ impl Properties {
     }
 
     pub fn user(self, name: &str, value: &str) -> Self {
-        self.with(
-            id::USER_PROPERTY,
-            Value::Pair(name.to_owned(), value.to_owned()),
-        )
+        self.with(id::USER_PROPERTY, Value::Pair(name.to_owned(), value.to_owned()))
     }
 
     fn with(mut self, id: u8, value: Value) -> Self {
@@ -189,10 +186,7 @@ impl Properties {
     }
 
     /// Reads properties without their length, and holds them to the rules: known, allowed in this packet, not doubled.
-    pub(super) fn parse(
-        mut reader: super::parse::Reader<'_>,
-        allowed: &[u8],
-    ) -> Result<Self, String> {
+    pub(super) fn parse(mut reader: super::parse::Reader<'_>, allowed: &[u8]) -> Result<Self, String> {
         let mut found = Self::new();
         while !reader.is_empty() {
             let id = reader.u8()?;
@@ -226,15 +220,8 @@ fn check_value(id: u8, value: &Value) -> Result<(), String> {
     };
     let legal = match id {
         0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28 | 0x29 | 0x2A => *number <= 1,
-        id::RECEIVE_MAXIMUM
-        | id::MAXIMUM_PACKET_SIZE
-        | id::SUBSCRIPTION_IDENTIFIER
-        | id::TOPIC_ALIAS => *number != 0,
+        id::RECEIVE_MAXIMUM | id::MAXIMUM_PACKET_SIZE | id::SUBSCRIPTION_IDENTIFIER | id::TOPIC_ALIAS => *number != 0,
         _ => true,
     };
-    if legal {
-        Ok(())
-    } else {
-        Err(format!("property 0x{id:02X} has the value {number}"))
-    }
+    if legal { Ok(()) } else { Err(format!("property 0x{id:02X} has the value {number}")) }
 }

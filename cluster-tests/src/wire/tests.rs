@@ -18,39 +18,20 @@ fn varints_at_the_edges_of_each_length() {
 
 #[test]
 fn a_connect_is_laid_out_as_in_section_3_1() {
-    let bytes = Connect::new(Version::V311, "ab")
-        .will(Will::new("t", "p").qos(1).retained())
-        .user_name("u")
-        .bytes();
-    let expected = [
-        &[0x10, 23, 0, 4][..],
-        b"MQTT",
-        &[4, 0b1010_1110, 0, 60, 0, 2],
-        b"ab",
-        &[0, 1, b't', 0, 1, b'p', 0, 1, b'u'],
-    ]
-    .concat();
+    let bytes = Connect::new(Version::V311, "ab").will(Will::new("t", "p").qos(1).retained()).user_name("u").bytes();
+    let expected =
+        [&[0x10, 23, 0, 4][..], b"MQTT", &[4, 0b1010_1110, 0, 60, 0, 2], b"ab", &[0, 1, b't', 0, 1, b'p', 0, 1, b'u']]
+            .concat();
     assert_eq!(bytes, expected);
 }
 
 #[test]
 fn a_publish_that_arrives_is_read_with_its_properties() {
-    let properties = Properties::new()
-        .number(id::SUBSCRIPTION_IDENTIFIER, 300)
-        .user("a", "b")
-        .user("a", "c");
-    let bytes = Publish::new("x/y", "hello")
-        .qos(1, 7)
-        .properties(properties.clone())
-        .bytes(Version::V5);
+    let properties = Properties::new().number(id::SUBSCRIPTION_IDENTIFIER, 300).user("a", "b").user("a", "c");
+    let bytes = Publish::new("x/y", "hello").qos(1, 7).properties(properties.clone()).bytes(Version::V5);
     let (packet, size) = parse(Version::V5, &bytes).unwrap().unwrap();
-    let Packet::Publish(message) = packet else {
-        panic!("not a PUBLISH: {packet:?}")
-    };
-    assert_eq!(
-        (size, message.packet_id, message.text()),
-        (bytes.len(), 7, "hello".to_owned())
-    );
+    let Packet::Publish(message) = packet else { panic!("not a PUBLISH: {packet:?}") };
+    assert_eq!((size, message.packet_id, message.text()), (bytes.len(), 7, "hello".to_owned()));
     assert_eq!(message.properties, properties);
 }
 
@@ -80,9 +61,6 @@ fn what_a_server_must_not_send_is_an_error() {
         &[0x30, 8, 0, 1, b'a', 4, 1, 0, 1, 0], // a property twice
         &[0x90, 4, 0, 1, 0, 3],                // SUBACK with an unknown code
     ] {
-        assert!(
-            parse(Version::V5, bytes).is_err(),
-            "{bytes:02X?} was let through"
-        );
+        assert!(parse(Version::V5, bytes).is_err(), "{bytes:02X?} was let through");
     }
 }

@@ -2,9 +2,7 @@
 
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{
-    Ack, Packet, Properties, Publish, Version, first, id, packet, reason,
-};
+use holdfast_cluster_tests::wire::{Ack, Packet, Properties, Publish, Version, first, id, packet, reason};
 
 use crate::BAD_PACKET;
 
@@ -24,20 +22,14 @@ fn mqtt_3_4_2_1_puback_has_one_of_its_reason_codes(on: &Stage) {
     // The parser knows the list; with a subscriber it is Success.
     let mut client = on.v5("c");
     let nobody = client.publish(on.topic("t"), "x", 1);
-    assert!(
-        matches!(nobody, 0 | reason::NO_MATCHING_SUBSCRIBERS),
-        "0x{nobody:02X}"
-    );
+    assert!(matches!(nobody, 0 | reason::NO_MATCHING_SUBSCRIBERS), "0x{nobody:02X}");
     client.subscribe(on.topic("t"), 0);
     assert_eq!(client.publish(on.topic("t"), "x", 1), 0);
 }
 
 fn mqtt_3_4_2_2_acknowledgements_stay_within_the_maximum_packet_size(on: &Stage) {
     // Room for no Reason String and no User Property, in no acknowledgement of any kind.
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .number(id::MAXIMUM_PACKET_SIZE, 60),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").number(id::MAXIMUM_PACKET_SIZE, 60));
     let mut publisher = on.v5("p");
     client.subscribe(on.topic("t"), 2);
     client.send_publish(&Publish::new(on.topic("nobody"), "x").qos(1, 11));
@@ -47,9 +39,7 @@ fn mqtt_3_4_2_2_acknowledgements_stay_within_the_maximum_packet_size(on: &Stage)
     client.send_ack(first::PUBREC, 999);
     publisher.publish(on.topic("t"), "x", 2);
     let message = client.wait_for("PUBLISH", |packet| matches!(packet, Packet::Publish(_)));
-    let Packet::Publish(message) = message else {
-        unreachable!("waited for it")
-    };
+    let Packet::Publish(message) = message else { unreachable!("waited for it") };
     client.send_ack(first::PUBREC, message.packet_id);
     client.wait_pubrel(message.packet_id);
     for answer in client.fence() {
@@ -69,17 +59,11 @@ fn mqtt_3_5_2_1_pubrec_has_one_of_its_reason_codes(on: &Stage) {
     let mut client = on.v5("c");
     client.send_publish(&Publish::new(on.topic("t"), "x").qos(2, 1));
     let nobody = client.wait_pubrec(1);
-    assert!(
-        matches!(nobody, 0 | reason::NO_MATCHING_SUBSCRIBERS),
-        "0x{nobody:02X}"
-    );
+    assert!(matches!(nobody, 0 | reason::NO_MATCHING_SUBSCRIBERS), "0x{nobody:02X}");
     // Sent again, it is acknowledged again.
     client.send_publish(&Publish::new(on.topic("t"), "x").qos(2, 1).dup());
     let again = client.wait_pubrec(1);
-    assert!(
-        matches!(again, 0 | reason::NO_MATCHING_SUBSCRIBERS),
-        "0x{again:02X}"
-    );
+    assert!(matches!(again, 0 | reason::NO_MATCHING_SUBSCRIBERS), "0x{again:02X}");
 }
 
 fn mqtt_3_6_1_1_pubrel_has_its_flags(on: &Stage) {
@@ -104,14 +88,7 @@ fn mqtt_3_6_2_1_pubrel_has_one_of_its_reason_codes(on: &Stage) {
     client.send_ack(first::PUBREC, 999);
     for answer in client.fence() {
         assert!(
-            matches!(
-                answer,
-                Packet::PubRel {
-                    packet_id: 999,
-                    reason: reason::PACKET_ID_NOT_FOUND,
-                    ..
-                }
-            ),
+            matches!(answer, Packet::PubRel { packet_id: 999, reason: reason::PACKET_ID_NOT_FOUND, .. }),
             "{answer:?}"
         );
     }
@@ -140,26 +117,14 @@ fn mqtt_3_4_2_1_all_forms_of_an_acknowledgement_are_accepted(on: &Stage) {
     let topic = on.topic("t");
     let mut client = on.v5("c");
     client.subscribe(&topic, 2);
-    let long = Properties::new()
-        .text(id::REASON_STRING, "because")
-        .user("a", "b");
-    for (reason, properties) in [
-        (None, None),
-        (Some(0), None),
-        (Some(0), Some(Properties::new())),
-        (Some(0x10), Some(long)),
-    ] {
+    let long = Properties::new().text(id::REASON_STRING, "because").user("a", "b");
+    for (reason, properties) in
+        [(None, None), (Some(0), None), (Some(0), Some(Properties::new())), (Some(0x10), Some(long))]
+    {
         let form = |first_byte, packet_id| {
-            let reason =
-                reason.filter(|_| first_byte == first::PUBACK || first_byte == first::PUBREC);
+            let reason = reason.filter(|_| first_byte == first::PUBACK || first_byte == first::PUBREC);
             let reason = reason.or(properties.as_ref().map(|_| 0));
-            Ack {
-                first_byte,
-                packet_id,
-                reason,
-                properties: properties.clone(),
-            }
-            .bytes()
+            Ack { first_byte, packet_id, reason, properties: properties.clone() }.bytes()
         };
         client.publish(&topic, "x", 1);
         let message = client.recv_publish();

@@ -38,17 +38,8 @@ fn mqtt_3_15_2_1_an_auth_with_an_unknown_reason_code_is_refused(on: &Stage) {
     }
     // Cut short, with a property of other packets, or with data and no method.
     on.refused_after_connect(&packet(first::AUTH, &[0x18, 9]), BAD_PACKET);
-    on.refused_after_connect(
-        &auth(0x18, &with_method().number(id::SESSION_EXPIRY_INTERVAL, 1)),
-        BAD_PACKET,
-    );
-    on.refused_after_connect(
-        &auth(
-            0x18,
-            &Properties::new().binary(id::AUTHENTICATION_DATA, b"x"),
-        ),
-        BAD_PACKET,
-    );
+    on.refused_after_connect(&auth(0x18, &with_method().number(id::SESSION_EXPIRY_INTERVAL, 1)), BAD_PACKET);
+    on.refused_after_connect(&auth(0x18, &Properties::new().binary(id::AUTHENTICATION_DATA, b"x")), BAD_PACKET);
 }
 
 fn mqtt_4_12_0_1_an_unknown_method_is_refused(on: &Stage) {
@@ -57,29 +48,17 @@ fn mqtt_4_12_0_1_an_unknown_method_is_refused(on: &Stage) {
         .text(id::AUTHENTICATION_METHOD, "SCRAM-SHA-1")
         .properties(with_method().binary(id::AUTHENTICATION_DATA, b"client first"));
     let code = on.refused_connect(Version::V5, &connect.bytes());
-    assert!(
-        matches!(
-            code,
-            Some(reason::BAD_AUTHENTICATION_METHOD | reason::NOT_AUTHORIZED)
-        ),
-        "{code:02X?}"
-    );
+    assert!(matches!(code, Some(reason::BAD_AUTHENTICATION_METHOD | reason::NOT_AUTHORIZED)), "{code:02X?}");
     // And before it has been accepted the client's AUTH is of no use.
     let mut client = on.open(Version::V5);
     client.send(&[connect.bytes(), auth(0x18, &with_method())].concat());
     let packets = client.until_closed();
-    assert!(
-        matches!(packets.as_slice(), [Packet::ConnAck(ack)] if ack.reason >= 0x80),
-        "{packets:?}"
-    );
+    assert!(matches!(packets.as_slice(), [Packet::ConnAck(ack)] if ack.reason >= 0x80), "{packets:?}");
 }
 
 fn mqtt_4_12_0_6_without_method_there_is_no_auth(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c").user_name("u").password("p"));
-    assert!(
-        !ack.properties.has(id::AUTHENTICATION_METHOD)
-            && !ack.properties.has(id::AUTHENTICATION_DATA)
-    );
+    assert!(!ack.properties.has(id::AUTHENTICATION_METHOD) && !ack.properties.has(id::AUTHENTICATION_DATA));
     client.expect_quiet();
 }
 

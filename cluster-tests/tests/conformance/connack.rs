@@ -52,12 +52,7 @@ fn mqtt_3_2_0_2_there_is_one_connack(on: &Stage) {
     client.expect_quiet();
     client.send(&connect.bytes());
     let packets = client.until_closed();
-    assert!(
-        !packets
-            .iter()
-            .any(|packet| matches!(packet, Packet::ConnAck(_))),
-        "{packets:?}"
-    );
+    assert!(!packets.iter().any(|packet| matches!(packet, Packet::ConnAck(_))), "{packets:?}");
 }
 
 fn mqtt_3_2_2_1_the_acknowledge_flags_are_0_or_1(on: &Stage) {
@@ -71,9 +66,7 @@ fn mqtt_3_2_2_1_the_acknowledge_flags_are_0_or_1(on: &Stage) {
 
 /// A CONNECT that is well-formed and refused.
 fn unknown_method(on: &Stage) -> Connect {
-    on.hello(Version::V5, "c")
-        .clean(false)
-        .text(id::AUTHENTICATION_METHOD, "no-such-method")
+    on.hello(Version::V5, "c").clean(false).text(id::AUTHENTICATION_METHOD, "no-such-method")
 }
 
 fn mqtt_3_2_2_2_after_clean_start_session_present_is_0(on: &Stage) {
@@ -123,23 +116,13 @@ fn mqtt_3_2_2_8_the_reason_code_is_one_of_connack(on: &Stage) {
         let mut client = on.open(Version::V5);
         client.send(&connect.bytes());
         let answer = client.bytes_until_closed();
-        assert!(
-            matches!(
-                answer.as_slice(),
-                [] | [0x20, 2, 0, 1] | [0x20, _, 0, 0x80..=0xFF, ..]
-            ),
-            "{answer:02X?}"
-        );
+        assert!(matches!(answer.as_slice(), [] | [0x20, 2, 0, 1] | [0x20, _, 0, 0x80..=0xFF, ..]), "{answer:02X?}");
     }
 }
 
 fn mqtt_3_2_2_9_without_maximum_qos_all_qos_work(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c"));
-    assert_ne!(
-        ack.properties.get_number(id::MAXIMUM_QOS),
-        Some(2),
-        "2 is no value of Maximum QoS"
-    );
+    assert_ne!(ack.properties.get_number(id::MAXIMUM_QOS), Some(2), "2 is no value of Maximum QoS");
     client.subscribe(on.topic("t"), 2);
     for qos in 0..=ack.properties.get_number(id::MAXIMUM_QOS).unwrap_or(2) {
         client.publish(on.topic("t"), "x", qos as u8);
@@ -148,10 +131,7 @@ fn mqtt_3_2_2_9_without_maximum_qos_all_qos_work(on: &Stage) {
 }
 
 fn mqtt_3_2_2_12_a_will_of_qos_2_is_accepted(on: &Stage) {
-    let (_, ack) = on.connect(
-        &on.hello(Version::V5, "c")
-            .will(Will::new(on.topic("w"), "x").qos(2)),
-    );
+    let (_, ack) = on.connect(&on.hello(Version::V5, "c").will(Will::new(on.topic("w"), "x").qos(2)));
     assert!(!ack.properties.has(id::MAXIMUM_QOS));
 }
 
@@ -160,13 +140,8 @@ fn mqtt_3_2_2_13_a_retained_will_is_refused_where_retain_is_off(on: &Stage) {
         return;
     };
     let on = Stage::new(&broker, on.transport);
-    let connect = on
-        .hello(Version::V5, "c")
-        .will(Will::new(on.topic("w"), "x").retained());
-    assert_eq!(
-        on.refused_connect(Version::V5, &connect.bytes()),
-        Some(reason::RETAIN_NOT_SUPPORTED)
-    );
+    let connect = on.hello(Version::V5, "c").will(Will::new(on.topic("w"), "x").retained());
+    assert_eq!(on.refused_connect(Version::V5, &connect.bytes()), Some(reason::RETAIN_NOT_SUPPORTED));
 }
 
 fn mqtt_3_2_2_14_a_retained_publish_is_refused_where_retain_is_off(on: &Stage) {
@@ -190,10 +165,7 @@ fn mqtt_3_2_2_15_a_packet_above_the_servers_maximum_is_refused(on: &Stage) {
     };
     let on = Stage::new(&broker, on.transport);
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c"));
-    assert_eq!(
-        ack.properties.get_number(id::MAXIMUM_PACKET_SIZE),
-        Some(1_000)
-    );
+    assert_eq!(ack.properties.get_number(id::MAXIMUM_PACKET_SIZE), Some(1_000));
     let topic = on.topic("t");
     let room = 1_000 - 3 - 2 - topic.len() - 2 - 1;
     let exact = Publish::new(&topic, vec![b'x'; room]).qos(1, 1);
@@ -212,14 +184,8 @@ fn mqtt_3_2_2_16_assigned_client_ids_are_new(on: &Stage) {
     for _ in 0..20 {
         let (client, ack) = on.connect(&Connect::new(Version::V5, "").session_expiry(2));
         assert!(!ack.session_present);
-        let client_id = ack
-            .properties
-            .get_text(id::ASSIGNED_CLIENT_IDENTIFIER)
-            .expect("an assigned client id");
-        assert!(
-            seen.insert(client_id.to_owned()),
-            "{client_id} was given before"
-        );
+        let client_id = ack.properties.get_text(id::ASSIGNED_CLIENT_IDENTIFIER).expect("an assigned client id");
+        assert!(seen.insert(client_id.to_owned()), "{client_id} was given before");
         client.disconnect();
     }
 }
@@ -227,10 +193,7 @@ fn mqtt_3_2_2_16_assigned_client_ids_are_new(on: &Stage) {
 fn mqtt_3_2_2_17_a_topic_alias_above_the_servers_maximum_is_refused(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c"));
     // Absent is 0 [MQTT-3.2.2-18]; either way the next number is too high.
-    let maximum = ack
-        .properties
-        .get_number(id::TOPIC_ALIAS_MAXIMUM)
-        .unwrap_or(0);
+    let maximum = ack.properties.get_number(id::TOPIC_ALIAS_MAXIMUM).unwrap_or(0);
     client.send_publish(&Publish::new(on.topic("t"), "x").number(id::TOPIC_ALIAS, maximum + 1));
     client.expect_disconnect(&[reason::TOPIC_ALIAS_INVALID]);
 }
@@ -239,17 +202,9 @@ fn mqtt_3_2_2_19_a_reason_string_does_not_exceed_the_maximum_packet_size(on: &St
     // Reason String and User Property: whatever the CONNACK would like to say, it stays within the client's limit.
     for limit in [8, 16, 24, 40, 64] {
         let mut client = on.open(Version::V5);
-        client.send(
-            &unknown_method(on)
-                .number(id::MAXIMUM_PACKET_SIZE, limit)
-                .bytes(),
-        );
+        client.send(&unknown_method(on).number(id::MAXIMUM_PACKET_SIZE, limit).bytes());
         let answer = client.bytes_until_closed();
-        assert!(
-            answer.len() <= limit as usize,
-            "{} bytes with a limit of {limit}",
-            answer.len()
-        );
+        assert!(answer.len() <= limit as usize, "{} bytes with a limit of {limit}", answer.len());
     }
 }
 
@@ -268,24 +223,15 @@ fn mqtt_3_2_2_21_the_server_keep_alive_takes_the_place_of_the_clients(on: &Stage
     for mut client in clients {
         client.expect_disconnect(&[reason::KEEP_ALIVE_TIMEOUT]);
         let passed = start.elapsed();
-        assert!(
-            (1_400..3_500).contains(&passed.as_millis()),
-            "closed after {passed:?}"
-        );
+        assert!((1_400..3_500).contains(&passed.as_millis()), "closed after {passed:?}");
     }
 }
 
 fn mqtt_3_2_2_22_without_server_keep_alive_the_clients_counts(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c").keep_alive(1));
-    assert!(
-        !ack.properties.has(id::SERVER_KEEP_ALIVE),
-        "one second is below any cap"
-    );
+    assert!(!ack.properties.has(id::SERVER_KEEP_ALIVE), "one second is below any cap");
     let start = Instant::now();
     client.expect_disconnect(&[reason::KEEP_ALIVE_TIMEOUT]);
     let passed = start.elapsed();
-    assert!(
-        (1_450..3_500).contains(&passed.as_millis()),
-        "closed after {passed:?}"
-    );
+    assert!((1_450..3_500).contains(&passed.as_millis()), "closed after {passed:?}");
 }

@@ -7,8 +7,8 @@ use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::stage::Stage;
 use holdfast_cluster_tests::transport::Transport;
 use holdfast_cluster_tests::wire::{
-    Connect, PINGREQ, Packet, Properties, Publish, Subscribe, Unsubscribe, Version, Will, first,
-    id, packet, prefixed, reason,
+    Connect, PINGREQ, Packet, Properties, Publish, Subscribe, Unsubscribe, Version, Will, first, id, packet, prefixed,
+    reason,
 };
 
 use crate::got_before_marker;
@@ -60,12 +60,8 @@ fn mqtt_3_1_0_1_the_first_packet_must_be_connect(on: &Stage) {
         vec![first::DISCONNECT, 0],
         vec![first::AUTH, 0],
         vec![first::CONNACK, 3, 0, 0, 0],
-        Publish::new(on.topic("x"), "x")
-            .qos(1, 1)
-            .bytes(Version::V5),
-        Subscribe::new(1)
-            .filter(on.topic("x"), 0)
-            .bytes(Version::V5),
+        Publish::new(on.topic("x"), "x").qos(1, 1).bytes(Version::V5),
+        Subscribe::new(1).filter(on.topic("x"), 0).bytes(Version::V5),
         Unsubscribe::new(1).filter(on.topic("x")).bytes(Version::V5),
         b"hello world, this is not MQTT".to_vec(),
     ] {
@@ -79,11 +75,7 @@ fn mqtt_3_1_0_2_a_second_connect_is_a_protocol_error(on: &Stage) {
     let connect = on.hello(Version::V5, "c");
     let (mut client, _) = on.connect(&connect);
     client.send(&connect.bytes());
-    assert!(
-        client
-            .expect_disconnect(&[reason::PROTOCOL_ERROR])
-            .is_empty()
-    );
+    assert!(client.expect_disconnect(&[reason::PROTOCOL_ERROR]).is_empty());
 }
 
 fn mqtt_3_1_2_1_another_protocol_name_is_refused(on: &Stage) {
@@ -109,10 +101,7 @@ fn mqtt_3_1_2_2_another_protocol_version_is_refused(on: &Stage) {
         let mut client = on.open(Version::V5);
         client.send(&connect.bytes());
         let answer = client.bytes_until_closed();
-        assert!(
-            is_unsupported_version(&answer),
-            "level {level}: {answer:02X?}"
-        );
+        assert!(is_unsupported_version(&answer), "level {level}: {answer:02X?}");
     }
 }
 
@@ -151,10 +140,7 @@ fn mqtt_3_1_2_5_without_clean_start_the_session_resumes(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c").durable(0));
     assert!(ack.session_present);
     publisher.publish(&topic, "3", 0);
-    let mut got: Vec<_> = (0..3)
-        .map(|_| client.take())
-        .map(|message| (message.text(), message.qos))
-        .collect();
+    let mut got: Vec<_> = (0..3).map(|_| client.take()).map(|message| (message.text(), message.qos)).collect();
     got.sort();
     assert_eq!(got, [("1".into(), 1), ("2".into(), 2), ("3".into(), 0)]);
 }
@@ -173,10 +159,7 @@ fn mqtt_3_1_2_6_without_a_session_a_new_one_is_created(on: &Stage) {
 /// Each CONNECT body whose flags and fields do not fit must be refused.
 fn refused_with_flags(on: &Stage, connect: &Connect, flags: u8) {
     let code = on.refused_connect(Version::V5, &connect.clone().flags(flags).bytes());
-    assert!(
-        matches!(code, None | Some(0x81 | 0x82 | 0x86)),
-        "{code:02X?}"
-    );
+    assert!(matches!(code, None | Some(0x81 | 0x82 | 0x86)), "{code:02X?}");
 }
 
 fn mqtt_3_1_2_16_a_user_name_without_its_flag_is_refused(on: &Stage) {
@@ -188,11 +171,7 @@ fn mqtt_3_1_2_17_a_user_name_flag_without_user_name_is_refused(on: &Stage) {
 }
 
 fn mqtt_3_1_2_18_a_password_without_its_flag_is_refused(on: &Stage) {
-    refused_with_flags(
-        on,
-        &on.hello(Version::V5, "c").user_name("u").password("p"),
-        0x82,
-    );
+    refused_with_flags(on, &on.hello(Version::V5, "c").user_name("u").password("p"), 0x82);
 }
 
 fn mqtt_3_1_2_19_a_password_flag_without_password_is_refused(on: &Stage) {
@@ -204,18 +183,11 @@ fn mqtt_3_1_2_22_a_silent_client_is_closed_after_one_and_a_half_keep_alives(on: 
     let will = on.topic("will");
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .keep_alive(1)
-            .will(Will::new(&will, "gone")),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").keep_alive(1).will(Will::new(&will, "gone")));
     let start = Instant::now();
     client.expect_disconnect(&[reason::KEEP_ALIVE_TIMEOUT]);
     let passed = start.elapsed();
-    assert!(
-        (1_450..3_500).contains(&passed.as_millis()),
-        "closed after {passed:?}"
-    );
+    assert!((1_450..3_500).contains(&passed.as_millis()), "closed after {passed:?}");
     // "As if the network had failed": the Will is published.
     assert_eq!(watcher.take().text(), "gone");
 }
@@ -223,10 +195,7 @@ fn mqtt_3_1_2_22_a_silent_client_is_closed_after_one_and_a_half_keep_alives(on: 
 fn mqtt_3_1_2_22_keep_alive_0_turns_it_off(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c").keep_alive(0));
     if let Some(server_keep_alive) = ack.properties.get_number(id::SERVER_KEEP_ALIVE) {
-        assert!(
-            server_keep_alive >= 30,
-            "a server may set its own, but {server_keep_alive} s is short"
-        );
+        assert!(server_keep_alive >= 30, "a server may set its own, but {server_keep_alive} s is short");
     }
     crate::let_pass(Duration::from_millis(1_600));
     client.expect_quiet();
@@ -238,11 +207,7 @@ fn mqtt_3_1_2_23_the_session_outlives_the_connection(on: &Stage) {
     let will = on.topic("will");
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .durable(300)
-            .will(Will::new(&will, "gone")),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").durable(300).will(Will::new(&will, "gone")));
     client.subscribe(&topic, 1);
     client.reset();
     watcher.take();
@@ -255,10 +220,7 @@ fn mqtt_3_1_2_23_the_session_outlives_the_connection(on: &Stage) {
 fn mqtt_3_1_2_24_no_packet_exceeds_the_maximum_packet_size(on: &Stage) {
     let topic = on.topic("t");
     let limit = 200;
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .number(id::MAXIMUM_PACKET_SIZE, limit),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").number(id::MAXIMUM_PACKET_SIZE, limit));
     client.subscribe(&topic, 0);
     let mut publisher = on.v5("p");
     // Fixed header 2 or 3, topic, property length 1.
@@ -268,19 +230,13 @@ fn mqtt_3_1_2_24_no_packet_exceeds_the_maximum_packet_size(on: &Stage) {
     }
     let got = got_before_marker(&mut publisher, &mut client, &topic);
     let sizes: Vec<_> = got.iter().map(|message| message.size).collect();
-    assert_eq!(
-        sizes, [limit as usize; 2],
-        "two packets of exactly the limit, and none above it"
-    );
+    assert_eq!(sizes, [limit as usize; 2], "two packets of exactly the limit, and none above it");
 }
 
 fn mqtt_3_1_2_25_a_message_too_large_counts_as_delivered(on: &Stage) {
     // With a window of one, what is too large must not hold up what is behind it, and never comes again.
     let topic = on.topic("t");
-    let hello = on
-        .hello(Version::V5, "c")
-        .durable(300)
-        .number(id::RECEIVE_MAXIMUM, 1);
+    let hello = on.hello(Version::V5, "c").durable(300).number(id::RECEIVE_MAXIMUM, 1);
     let (mut client, _) = on.connect(&hello.clone().number(id::MAXIMUM_PACKET_SIZE, 200));
     client.subscribe(&topic, 2);
     let mut publisher = on.v5("p");
@@ -297,10 +253,7 @@ fn mqtt_3_1_2_25_a_message_too_large_counts_as_delivered(on: &Stage) {
 }
 
 fn mqtt_3_1_2_26_topic_aliases_stay_within_the_clients_maximum(on: &Stage) {
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .number(id::TOPIC_ALIAS_MAXIMUM, 2),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").number(id::TOPIC_ALIAS_MAXIMUM, 2));
     client.subscribe(on.topic("#"), 0);
     let mut publisher = on.v5("p");
     let mut known = std::collections::HashMap::new();
@@ -315,10 +268,7 @@ fn mqtt_3_1_2_26_topic_aliases_stay_within_the_clients_maximum(on: &Stage) {
                     if !message.topic.is_empty() {
                         known.insert(alias, message.topic.clone());
                     }
-                    known
-                        .get(&alias)
-                        .expect("an alias that was introduced")
-                        .clone()
+                    known.get(&alias).expect("an alias that was introduced").clone()
                 }
             };
             assert_eq!(topic, on.topic(name));
@@ -327,11 +277,7 @@ fn mqtt_3_1_2_26_topic_aliases_stay_within_the_clients_maximum(on: &Stage) {
 }
 
 fn mqtt_3_1_2_27_without_a_maximum_there_are_no_topic_aliases(on: &Stage) {
-    for hello in [
-        on.hello(Version::V5, "a"),
-        on.hello(Version::V5, "b")
-            .number(id::TOPIC_ALIAS_MAXIMUM, 0),
-    ] {
+    for hello in [on.hello(Version::V5, "a"), on.hello(Version::V5, "b").number(id::TOPIC_ALIAS_MAXIMUM, 0)] {
         let (mut client, _) = on.connect(&hello);
         client.subscribe(on.topic("t"), 1);
         for _ in 0..5 {
@@ -344,35 +290,20 @@ fn mqtt_3_1_2_27_without_a_maximum_there_are_no_topic_aliases(on: &Stage) {
 }
 
 fn mqtt_3_1_2_28_no_response_information_unless_requested(on: &Stage) {
-    for hello in [
-        on.hello(Version::V5, "a"),
-        on.hello(Version::V5, "b")
-            .number(id::REQUEST_RESPONSE_INFORMATION, 0),
-    ] {
+    for hello in [on.hello(Version::V5, "a"), on.hello(Version::V5, "b").number(id::REQUEST_RESPONSE_INFORMATION, 0)] {
         let (_, ack) = on.connect(&hello);
         assert!(!ack.properties.has(id::RESPONSE_INFORMATION));
     }
 }
 
 fn mqtt_3_1_2_29_without_problem_information_no_reasons_in_acknowledgements(on: &Stage) {
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .number(id::REQUEST_PROBLEM_INFORMATION, 0),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "c").number(id::REQUEST_PROBLEM_INFORMATION, 0));
     client.send_publish(&Publish::new(on.topic("nobody"), "x").qos(1, 1));
     client.send_publish(&Publish::new(on.topic("nobody"), "x").qos(2, 2));
     client.send_ack(first::PUBREL, 2);
     client.send_ack(first::PUBREL, 999);
-    client.send(
-        &Unsubscribe::new(3)
-            .filter(on.topic("never"))
-            .bytes(Version::V5),
-    );
-    client.send(
-        &Subscribe::new(4)
-            .filter(on.topic("a"), 0)
-            .bytes(Version::V5),
-    );
+    client.send(&Unsubscribe::new(3).filter(on.topic("never")).bytes(Version::V5));
+    client.send(&Subscribe::new(4).filter(on.topic("a"), 0).bytes(Version::V5));
     let answers: Vec<_> = (0..6).map(|_| client.recv()).collect();
     client.expect_quiet();
     for answer in answers {
@@ -390,9 +321,7 @@ fn mqtt_3_1_2_29_without_problem_information_no_reasons_in_acknowledgements(on: 
 
 fn mqtt_3_1_2_30_an_unknown_authentication_method_is_answered_at_once(on: &Stage) {
     // The rule binds the client, which waits: so the server owes it an answer.
-    let connect = on
-        .hello(Version::V5, "c")
-        .text(id::AUTHENTICATION_METHOD, "no-such-method");
+    let connect = on.hello(Version::V5, "c").text(id::AUTHENTICATION_METHOD, "no-such-method");
     let code = on.refused_connect(Version::V5, &connect.bytes());
     assert!(matches!(code, Some(0x8C | 0x87)), "{code:02X?}");
 }
@@ -403,24 +332,13 @@ fn mqtt_3_1_3_1_the_payload_fields_are_read_in_their_order(on: &Stage) {
     watcher.subscribe(&will, 2);
     let connect = on
         .hello(Version::V5, "c")
-        .will(
-            Will::new(&will, "payload")
-                .qos(2)
-                .properties(Properties::new().user("k", "v")),
-        )
+        .will(Will::new(&will, "payload").qos(2).properties(Properties::new().user("k", "v")))
         .user_name("user")
         .password("password");
     let (client, _) = on.connect(&connect);
     client.reset();
     let message = watcher.take();
-    assert_eq!(
-        (
-            message.text().as_str(),
-            message.qos,
-            message.properties.users()
-        ),
-        ("payload", 2, vec![("k", "v")])
-    );
+    assert_eq!((message.text().as_str(), message.qos, message.properties.users()), ("payload", 2, vec![("k", "v")]));
 }
 
 fn mqtt_3_1_3_2_the_client_id_identifies_the_session(on: &Stage) {
@@ -444,51 +362,28 @@ fn mqtt_3_1_3_2_the_client_id_identifies_the_session(on: &Stage) {
 
 fn mqtt_3_1_3_3_a_connect_without_client_id_field_is_refused(on: &Stage) {
     let body = [&prefixed("MQTT")[..], &[5, 2, 0, 60, 0]].concat();
-    for cut in [
-        body.clone(),
-        [&body[..], &[0]].concat(),
-        [&body[..], &[0, 5, b'a']].concat(),
-    ] {
+    for cut in [body.clone(), [&body[..], &[0]].concat(), [&body[..], &[0, 5, b'a']].concat()] {
         let code = on.refused_connect(Version::V5, &packet(first::CONNECT, &cut));
-        assert!(
-            matches!(code, None | Some(0x81 | 0x82 | 0x85)),
-            "{code:02X?}"
-        );
+        assert!(matches!(code, None | Some(0x81 | 0x82 | 0x85)), "{code:02X?}");
     }
 }
 
 fn mqtt_3_1_3_4_a_client_id_that_is_not_utf8_is_refused(on: &Stage) {
     for bad in crate::ILL_FORMED {
         let code = on.refused_connect(Version::V5, &Connect::new(Version::V5, bad).bytes());
-        assert!(
-            matches!(code, None | Some(0x81 | 0x82 | 0x85)),
-            "{code:02X?}"
-        );
+        assert!(matches!(code, None | Some(0x81 | 0x82 | 0x85)), "{code:02X?}");
     }
 }
 
 fn mqtt_3_1_3_5_client_ids_of_1_to_23_letters_and_digits_are_taken(on: &Stage) {
     // The short one cannot carry the test's prefix.
-    let short = if on.transport == Transport::Tcp {
-        "Z"
-    } else {
-        "Y"
-    };
-    for client_id in [
-        short,
-        "0123456789abcdefghijklm",
-        "nopqrstuvwxyzABCDEFGHIJ",
-        "KLMNOPQRSTUVWXYZ0123456",
-    ] {
+    let short = if on.transport == Transport::Tcp { "Z" } else { "Y" };
+    for client_id in [short, "0123456789abcdefghijklm", "nopqrstuvwxyzABCDEFGHIJ", "KLMNOPQRSTUVWXYZ0123456"] {
         let mut client = on.open(Version::V5);
-        client.connect(&Connect::new(
-            Version::V5,
-            format!("{}{client_id}", &short[..1]),
-        ));
+        client.connect(&Connect::new(Version::V5, format!("{}{client_id}", &short[..1])));
         let exact = client_id.replacen(&client_id[..1], short, 1);
         assert!(exact.len() == 1 || exact.len() == 23);
-        on.open(Version::V5)
-            .connect(&Connect::new(Version::V5, exact));
+        on.open(Version::V5).connect(&Connect::new(Version::V5, exact));
     }
 }
 
@@ -497,10 +392,7 @@ fn mqtt_3_1_3_6_an_empty_client_id_is_assigned_one(on: &Stage) {
     let mut clients = Vec::new();
     for _ in 0..5 {
         let (client, ack) = on.connect(&Connect::new(Version::V5, ""));
-        let client_id = ack
-            .properties
-            .get_text(id::ASSIGNED_CLIENT_IDENTIFIER)
-            .expect("an assigned client id");
+        let client_id = ack.properties.get_text(id::ASSIGNED_CLIENT_IDENTIFIER).expect("an assigned client id");
         assert!(!client_id.is_empty());
         assert!(assigned.insert(client_id.to_owned()), "{client_id} twice");
         clients.push(client);
@@ -514,20 +406,13 @@ fn mqtt_3_1_3_6_an_empty_client_id_is_assigned_one(on: &Stage) {
 fn mqtt_3_1_3_7_the_assigned_client_id_is_the_sessions(on: &Stage) {
     let topic = on.topic("t");
     let (mut client, ack) = on.connect(&Connect::new(Version::V5, "").durable(300));
-    let client_id = ack
-        .properties
-        .get_text(id::ASSIGNED_CLIENT_IDENTIFIER)
-        .expect("an assigned client id")
-        .to_owned();
+    let client_id = ack.properties.get_text(id::ASSIGNED_CLIENT_IDENTIFIER).expect("an assigned client id").to_owned();
     client.subscribe(&topic, 1);
     client.disconnect();
     on.v5("p").publish(&topic, "for the assigned one", 1);
     let (mut client, ack) = on.connect(&Connect::new(Version::V5, &client_id).durable(0));
     assert!(ack.session_present);
-    assert!(
-        !ack.properties.has(id::ASSIGNED_CLIENT_IDENTIFIER),
-        "this time the client chose it"
-    );
+    assert!(!ack.properties.has(id::ASSIGNED_CLIENT_IDENTIFIER), "this time the client chose it");
     assert_eq!(client.take().text(), "for the assigned one");
 }
 
@@ -544,23 +429,13 @@ fn mqtt_3_1_3_8_a_rejected_client_id_is_answered_with_0x85(on: &Stage) {
 
 fn mqtt_3_1_3_12_a_user_name_that_is_not_utf8_is_refused(on: &Stage) {
     for bad in crate::ILL_FORMED {
-        let code = on.refused_connect(
-            Version::V5,
-            &on.hello(Version::V5, "c").user_name(bad).bytes(),
-        );
-        assert!(
-            matches!(code, None | Some(0x81 | 0x82 | 0x86)),
-            "{code:02X?}"
-        );
+        let code = on.refused_connect(Version::V5, &on.hello(Version::V5, "c").user_name(bad).bytes());
+        assert!(matches!(code, None | Some(0x81 | 0x82 | 0x86)), "{code:02X?}");
     }
 }
 
 fn mqtt_3_1_4_1_a_connect_of_another_format_is_refused(on: &Stage) {
-    let whole = on
-        .hello(Version::V5, "c")
-        .user_name("u")
-        .password("p")
-        .body();
+    let whole = on.hello(Version::V5, "c").user_name("u").password("p").body();
     let mut bodies: Vec<Vec<u8>> = (0..whole.len()).map(|cut| whole[..cut].to_vec()).collect();
     bodies.push([&whole[..], &[0]].concat());
     for body in bodies {
@@ -568,10 +443,7 @@ fn mqtt_3_1_4_1_a_connect_of_another_format_is_refused(on: &Stage) {
         client.send(&packet(first::CONNECT, &body));
         // A body cut within the version is answered by nobody knows which form, if at all.
         let answer = client.bytes_until_closed();
-        assert!(
-            !matches!(answer.as_slice(), [0x20, _, _, 0, ..]),
-            "{body:02X?} was accepted: {answer:02X?}"
-        );
+        assert!(!matches!(answer.as_slice(), [0x20, _, _, 0, ..]), "{body:02X?} was accepted: {answer:02X?}");
     }
 }
 
@@ -579,10 +451,7 @@ fn mqtt_3_1_4_1_connect_properties_out_of_range_are_refused(on: &Stage) {
     let with = |properties: Properties| on.hello(Version::V5, "c").properties(properties);
     let number = |id, value| with(Properties::new().number(id, value));
     let twice = |id, value| with(Properties::new().number(id, value).number(id, value));
-    let will = |properties| {
-        on.hello(Version::V5, "c")
-            .will(Will::new(on.topic("w"), "x").properties(properties))
-    };
+    let will = |properties| on.hello(Version::V5, "c").will(Will::new(on.topic("w"), "x").properties(properties));
     for connect in [
         number(id::RECEIVE_MAXIMUM, 0),
         number(id::MAXIMUM_PACKET_SIZE, 0),
@@ -603,10 +472,7 @@ fn mqtt_3_1_4_1_connect_properties_out_of_range_are_refused(on: &Stage) {
         will(Properties::new().number(id::SUBSCRIPTION_IDENTIFIER, 1)),
     ] {
         let code = on.refused_connect(Version::V5, &connect.bytes());
-        assert!(
-            matches!(code, None | Some(0x81 | 0x82)),
-            "{connect:?}: {code:02X?}"
-        );
+        assert!(matches!(code, None | Some(0x81 | 0x82)), "{connect:?}: {code:02X?}");
     }
 }
 
@@ -636,10 +502,7 @@ fn mqtt_3_1_4_3_takeover_disconnects_the_existing_client(on: &Stage) {
     old.subscribe(&topic, 1);
     let (mut new, ack) = on.connect(&hello);
     assert!(ack.session_present);
-    assert!(
-        old.expect_disconnect(&[reason::SESSION_TAKEN_OVER])
-            .is_empty()
-    );
+    assert!(old.expect_disconnect(&[reason::SESSION_TAKEN_OVER]).is_empty());
     on.v5("p").publish(&topic, "for the new one", 1);
     assert_eq!(new.take().text(), "for the new one");
     new.expect_quiet();
@@ -672,9 +535,7 @@ fn mqtt_3_1_4_5_an_accepted_connect_is_acknowledged_with_0(on: &Stage) {
     ];
     hasty.send(&all.concat());
     assert!(matches!(hasty.recv(), Packet::ConnAck(ack) if ack.reason == 0));
-    hasty.wait_for("SUBACK", |packet| {
-        matches!(packet, Packet::SubAck { packet_id: 1, .. })
-    });
+    hasty.wait_for("SUBACK", |packet| matches!(packet, Packet::SubAck { packet_id: 1, .. }));
     assert_eq!(hasty.take().text(), "x");
 }
 
@@ -682,17 +543,9 @@ fn mqtt_3_1_4_6_nothing_behind_a_rejected_connect_is_processed(on: &Stage) {
     let topic = on.topic("t");
     let mut watcher = on.v5("w");
     watcher.subscribe(&topic, 0);
-    let rejected = on
-        .hello(Version::V5, "c")
-        .text(id::AUTHENTICATION_METHOD, "no-such-method");
+    let rejected = on.hello(Version::V5, "c").text(id::AUTHENTICATION_METHOD, "no-such-method");
     let mut client = on.open(Version::V5);
-    client.send(
-        &[
-            rejected.bytes(),
-            Publish::new(&topic, "x").retained().bytes(Version::V5),
-        ]
-        .concat(),
-    );
+    client.send(&[rejected.bytes(), Publish::new(&topic, "x").retained().bytes(Version::V5)].concat());
     client.until_closed();
     watcher.publish(&topic, "marker", 0);
     assert!(watcher.take_until("marker").is_empty());

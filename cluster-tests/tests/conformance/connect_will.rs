@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{
-    Connect, Properties, Version, Will, first, id, packet, prefixed,
-};
+use holdfast_cluster_tests::wire::{Connect, Properties, Version, Will, first, id, packet, prefixed};
 
 use crate::got_before_marker;
 
@@ -85,10 +83,7 @@ fn mqtt_3_1_2_8_the_will_waits_for_its_delay(on: &Stage) {
     client.reset();
     assert_eq!(watcher.take().text(), "gone");
     let passed = start.elapsed();
-    assert!(
-        (950..3_000).contains(&passed.as_millis()),
-        "published after {passed:?}"
-    );
+    assert!((950..3_000).contains(&passed.as_millis()), "published after {passed:?}");
 }
 
 fn mqtt_3_1_2_8_the_will_does_not_wait_longer_than_the_session(on: &Stage) {
@@ -100,26 +95,15 @@ fn mqtt_3_1_2_8_the_will_does_not_wait_longer_than_the_session(on: &Stage) {
         client.reset();
         assert_eq!(watcher.take().text(), "gone");
         let passed = start.elapsed();
-        assert!(
-            (earliest..latest).contains(&passed.as_millis()),
-            "expiry {expiry}: published after {passed:?}"
-        );
+        assert!((earliest..latest).contains(&passed.as_millis()), "expiry {expiry}: published after {passed:?}");
     }
 }
 
 fn mqtt_3_1_2_9_a_will_flag_without_its_fields_is_refused(on: &Stage) {
-    let head = [
-        &prefixed("MQTT")[..],
-        &[5, 0b110, 0, 60, 0],
-        &prefixed(on.client_id("c")),
-    ]
-    .concat();
+    let head = [&prefixed("MQTT")[..], &[5, 0b110, 0, 60, 0], &prefixed(on.client_id("c"))].concat();
     let parts = [&[0][..], &prefixed(on.topic("will"))].concat();
     for cut in [&[][..], &[0], &parts, &[&parts[..], &[0]].concat()] {
-        let code = on.refused_connect(
-            Version::V5,
-            &packet(first::CONNECT, &[&head[..], cut].concat()),
-        );
+        let code = on.refused_connect(Version::V5, &packet(first::CONNECT, &[&head[..], cut].concat()));
         assert!(matches!(code, None | Some(0x81 | 0x82)), "{code:02X?}");
     }
 }
@@ -158,11 +142,7 @@ fn mqtt_3_1_2_12_a_will_has_qos_0_1_or_2(on: &Stage) {
         client.reset();
         assert_eq!(watcher.take().qos, qos);
     }
-    refused_with_flags(
-        on,
-        &on.hello(Version::V5, "c").will(will(on)),
-        0x02 | 0x04 | 3 << 3,
-    );
+    refused_with_flags(on, &on.hello(Version::V5, "c").will(will(on)), 0x02 | 0x04 | 3 << 3);
 }
 
 fn mqtt_3_1_2_13_a_will_retain_without_will_flag_is_refused(on: &Stage) {
@@ -185,10 +165,7 @@ fn mqtt_3_1_2_15_a_will_with_retain_is_retained(on: &Stage) {
     let mut later = on.v5("later");
     later.subscribe(on.topic("will"), 2);
     let message = later.take();
-    assert_eq!(
-        (message.text().as_str(), message.retain, message.qos),
-        ("gone", true, 1)
-    );
+    assert_eq!((message.text().as_str(), message.retain, message.qos), ("gone", true, 1));
     watcher.publish_retained(on.topic("will"), "", 1);
 }
 
@@ -228,10 +205,7 @@ fn mqtt_3_1_3_10_the_will_travels_with_its_properties_in_order(on: &Stage) {
         .user("b", "1")
         .user("a", "2")
         .user("b", "1");
-    let (client, _) = on.connect(
-        &on.hello(Version::V5, "c")
-            .will(will(on).properties(properties)),
-    );
+    let (client, _) = on.connect(&on.hello(Version::V5, "c").will(will(on).properties(properties)));
     client.reset();
     let got = watcher.take().properties;
     assert_eq!(got.users(), [("b", "1"), ("a", "2"), ("b", "1")]);
@@ -244,16 +218,8 @@ fn mqtt_3_1_3_10_the_will_travels_with_its_properties_in_order(on: &Stage) {
 
 fn mqtt_3_1_3_11_a_will_topic_that_is_no_topic_is_refused(on: &Stage) {
     for topic in [&b"will/\xC3("[..], b"will\0", b"will/#", b"will/+/x", b""] {
-        let code = on.refused_connect(
-            Version::V5,
-            &on.hello(Version::V5, "c")
-                .will(Will::new(topic, "x"))
-                .bytes(),
-        );
-        assert!(
-            matches!(code, None | Some(0x81 | 0x82 | 0x90)),
-            "{topic:?}: {code:02X?}"
-        );
+        let code = on.refused_connect(Version::V5, &on.hello(Version::V5, "c").will(Will::new(topic, "x")).bytes());
+        assert!(matches!(code, None | Some(0x81 | 0x82 | 0x90)), "{topic:?}: {code:02X?}");
     }
 }
 

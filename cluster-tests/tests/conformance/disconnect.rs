@@ -6,8 +6,7 @@ use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::stage::Stage;
 use holdfast_cluster_tests::wire::{
-    PINGREQ, Packet, Properties, Publish, Version, Will, disconnect, disconnect_with, id, packet,
-    reason,
+    PINGREQ, Packet, Properties, Publish, Version, Will, disconnect, disconnect_with, id, packet, reason,
 };
 
 use crate::{BAD_PACKET, got_before_marker};
@@ -33,20 +32,13 @@ fn mqtt_3_14_0_1_no_disconnect_before_an_accepting_connack(on: &Stage) {
         PINGREQ.to_vec(),
         disconnect(),
         on.hello(Version::V5, "c").flags(3).bytes(),
-        on.hello(Version::V5, "c")
-            .text(id::AUTHENTICATION_METHOD, "no-such-method")
-            .bytes(),
+        on.hello(Version::V5, "c").text(id::AUTHENTICATION_METHOD, "no-such-method").bytes(),
         packet(0x00, &[]),
     ] {
         let mut client = on.open(Version::V5);
         client.send(&bytes);
         let packets = client.until_closed();
-        assert!(
-            !packets
-                .iter()
-                .any(|packet| matches!(packet, Packet::Disconnect { .. })),
-            "{packets:?}"
-        );
+        assert!(!packets.iter().any(|packet| matches!(packet, Packet::Disconnect { .. })), "{packets:?}");
     }
 }
 
@@ -58,16 +50,10 @@ fn mqtt_3_14_1_1_reserved_flags_are_malformed(on: &Stage) {
 
 fn mqtt_3_14_2_1_the_server_uses_disconnect_reason_codes(on: &Stage) {
     // The parser knows the list; here are ends of several kinds, each with the code that section 2.4 has for it.
-    on.refused_after_connect(
-        &on.hello(Version::V5, "c").bytes(),
-        &[reason::PROTOCOL_ERROR],
-    );
+    on.refused_after_connect(&on.hello(Version::V5, "c").bytes(), &[reason::PROTOCOL_ERROR]);
     on.refused_after_connect(&[0x36, 3, 0, 0, 0], &[reason::MALFORMED]);
     let zero_alias = Publish::new(on.topic("t"), "x").number(id::TOPIC_ALIAS, 0);
-    on.refused_after_connect(
-        &zero_alias.bytes(Version::V5),
-        &[reason::TOPIC_ALIAS_INVALID],
-    );
+    on.refused_after_connect(&zero_alias.bytes(Version::V5), &[reason::TOPIC_ALIAS_INVALID]);
 }
 
 fn mqtt_3_14_2_1_a_clients_reason_code_out_of_the_list_is_refused(on: &Stage) {
@@ -75,8 +61,7 @@ fn mqtt_3_14_2_1_a_clients_reason_code_out_of_the_list_is_refused(on: &Stage) {
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
     for code in [0x01, 0x03, 0x8E, 0xFF] {
-        let (mut client, _) =
-            on.connect(&on.hello(Version::V5, "c").will(Will::new(&will, "gone")));
+        let (mut client, _) = on.connect(&on.hello(Version::V5, "c").will(Will::new(&will, "gone")));
         client.send(&packet(0xE0, &[code]));
         client.expect_disconnect(BAD_PACKET);
         // It was no DISCONNECT, so the Will stands.
@@ -93,10 +78,7 @@ fn mqtt_3_14_2_2_a_server_shutting_down_says_so(on: &Stage) {
     let mut v311 = on.v311("b");
     broker.signal(libc::SIGTERM);
     // The parser refuses a Session Expiry Interval in it.
-    assert!(
-        v5.expect_disconnect(&[reason::SERVER_SHUTTING_DOWN])
-            .is_empty()
-    );
+    assert!(v5.expect_disconnect(&[reason::SERVER_SHUTTING_DOWN]).is_empty());
     v311.expect_close();
     drop((v5, v311));
     assert_eq!(broker.exit_status(Duration::from_secs(15)).code(), Some(0));
@@ -126,26 +108,16 @@ fn mqtt_3_14_2_2_session_expiry_cannot_begin_at_disconnect(on: &Stage) {
 
 fn mqtt_3_14_2_3_disconnect_stays_within_the_maximum_packet_size(on: &Stage) {
     for limit in [16, 24, 40] {
-        let (mut client, _) = on.connect(
-            &on.hello(Version::V5, "c")
-                .number(id::MAXIMUM_PACKET_SIZE, limit.max(200)),
-        );
+        let (mut client, _) = on.connect(&on.hello(Version::V5, "c").number(id::MAXIMUM_PACKET_SIZE, limit.max(200)));
         client.send(&[0xC1, 0]);
         assert!(client.bytes_until_closed().len() <= limit.max(200) as usize);
         // A limit that even the CONNACK may not meet: whatever comes is within it, or nothing comes.
         let mut client = on.open(Version::V5);
-        client.send(
-            &on.hello(Version::V5, "c")
-                .number(id::MAXIMUM_PACKET_SIZE, limit)
-                .bytes(),
-        );
+        client.send(&on.hello(Version::V5, "c").number(id::MAXIMUM_PACKET_SIZE, limit).bytes());
         client.send_unless_closed(&[0xC1, 0]);
         let answer = client.bytes_until_closed();
         let sizes = sizes(&answer);
-        assert!(
-            sizes.iter().all(|size| *size <= limit as usize),
-            "sizes {sizes:?} with a limit of {limit}"
-        );
+        assert!(sizes.iter().all(|size| *size <= limit as usize), "sizes {sizes:?} with a limit of {limit}");
     }
 }
 
@@ -187,12 +159,7 @@ fn mqtt_3_14_4_2_the_server_closes_after_its_disconnect(on: &Stage) {
 }
 
 fn mqtt_3_14_4_2_the_server_closes_after_a_clients_disconnect(on: &Stage) {
-    for bytes in [
-        disconnect(),
-        packet(0xE0, &[0]),
-        packet(0xE0, &[0, 0]),
-        packet(0xE0, &[4]),
-    ] {
+    for bytes in [disconnect(), packet(0xE0, &[0]), packet(0xE0, &[0, 0]), packet(0xE0, &[4])] {
         let mut client = on.v5("c");
         let start = Instant::now();
         client.send(&bytes);
@@ -205,15 +172,8 @@ fn mqtt_3_14_4_3_a_normal_disconnect_discards_the_will(on: &Stage) {
     let will = on.topic("will");
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
-    for (expiry, bytes) in [
-        (0, disconnect()),
-        (300, packet(0xE0, &[0])),
-        (0, packet(0xE0, &[0, 0])),
-    ] {
-        let hello = on
-            .hello(Version::V5, "c")
-            .session_expiry(expiry)
-            .will(Will::new(&will, "gone"));
+    for (expiry, bytes) in [(0, disconnect()), (300, packet(0xE0, &[0])), (0, packet(0xE0, &[0, 0]))] {
+        let hello = on.hello(Version::V5, "c").session_expiry(expiry).will(Will::new(&will, "gone"));
         let (mut client, _) = on.connect(&hello);
         client.send(&bytes);
         client.expect_close();

@@ -2,9 +2,7 @@
 
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{
-    Ack, Packet, Publish, Subscribe, Unsubscribe, Version, first, id, reason,
-};
+use holdfast_cluster_tests::wire::{Ack, Packet, Publish, Subscribe, Unsubscribe, Version, first, id, reason};
 
 over_tcp_and_websocket! {
     mqtt_3_3_4_7_a_client_that_exceeds_the_receive_maximum_is_disconnected,
@@ -19,22 +17,13 @@ over_tcp_and_websocket! {
 
 fn mqtt_3_3_4_7_a_client_that_exceeds_the_receive_maximum_is_disconnected(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c"));
-    let maximum = ack
-        .properties
-        .get_number(id::RECEIVE_MAXIMUM)
-        .unwrap_or(65_535);
+    let maximum = ack.properties.get_number(id::RECEIVE_MAXIMUM).unwrap_or(65_535);
     if maximum > 1_000 {
         return;
     }
     // QoS 2 stays open until PUBREL, so exactly `maximum` are allowed; the PUBRECs come.
     let bytes = |range: std::ops::RangeInclusive<u16>| -> Vec<u8> {
-        range
-            .flat_map(|packet_id| {
-                Publish::new(on.topic("t"), "x")
-                    .qos(2, packet_id)
-                    .bytes(Version::V5)
-            })
-            .collect()
+        range.flat_map(|packet_id| Publish::new(on.topic("t"), "x").qos(2, packet_id).bytes(Version::V5)).collect()
     };
     let maximum = maximum as u16;
     client.send(&bytes(1..=maximum));
@@ -51,10 +40,7 @@ fn mqtt_3_3_4_7_a_client_that_exceeds_the_receive_maximum_is_disconnected(on: &S
 
 /// A client with a Receive Maximum, subscribed with QoS 2, and ten messages published to it at QoS 1 and 2 in turn.
 fn with_ten_waiting(on: &Stage, receive_maximum: u32) -> holdfast_cluster_tests::client::Client {
-    let hello = on
-        .hello(Version::V5, "c")
-        .durable(300)
-        .number(id::RECEIVE_MAXIMUM, receive_maximum);
+    let hello = on.hello(Version::V5, "c").durable(300).number(id::RECEIVE_MAXIMUM, receive_maximum);
     let (mut client, _) = on.connect(&hello);
     client.subscribe(on.topic("t"), 2);
     let mut publisher = on.v5("p");
@@ -118,19 +104,10 @@ fn mqtt_4_9_0_1_the_quota_is_fresh_on_each_connection(on: &Stage) {
     client.recv_publish();
     client.recv_publish();
     client.reset();
-    let (mut client, ack) = on.connect(
-        &on.hello(Version::V5, "c")
-            .durable(300)
-            .number(id::RECEIVE_MAXIMUM, 10),
-    );
+    let (mut client, ack) = on.connect(&on.hello(Version::V5, "c").durable(300).number(id::RECEIVE_MAXIMUM, 10));
     assert!(ack.session_present);
-    let got: Vec<_> = (0..10)
-        .map(|_| client.recv_publish())
-        .map(|message| (message.text(), message.dup))
-        .collect();
-    let expected: Vec<_> = (0..10)
-        .map(|number| (number.to_string(), number < 2))
-        .collect();
+    let got: Vec<_> = (0..10).map(|_| client.recv_publish()).map(|message| (message.text(), message.dup)).collect();
+    let expected: Vec<_> = (0..10).map(|number| (number.to_string(), number < 2)).collect();
     assert_eq!(got, expected);
 }
 
@@ -140,33 +117,19 @@ fn mqtt_4_9_0_2_at_quota_0_no_publish_is_sent(on: &Stage) {
     // QoS 0 has no part in the quota.
     on.v5("q").publish(on.topic("t"), "qos 0", 0);
     for packet in client.fence() {
-        assert!(
-            matches!(&packet, Packet::Publish(message) if message.qos == 0),
-            "{packet:?}"
-        );
+        assert!(matches!(&packet, Packet::Publish(message) if message.qos == 0), "{packet:?}");
     }
     // Half of a QoS 2 delivery gives nothing back.
     client.acknowledge(&first_one);
-    let message = client.wait_for(
-        "PUBLISH",
-        |packet| matches!(packet, Packet::Publish(message) if message.qos == 2),
-    );
-    let Packet::Publish(message) = message else {
-        unreachable!("waited for it")
-    };
+    let message = client.wait_for("PUBLISH", |packet| matches!(packet, Packet::Publish(message) if message.qos == 2));
+    let Packet::Publish(message) = message else { unreachable!("waited for it") };
     client.send_ack(first::PUBREC, message.packet_id);
     client.wait_pubrel(message.packet_id);
     for packet in client.fence() {
-        assert!(
-            matches!(&packet, Packet::Publish(message) if message.qos == 0),
-            "{packet:?}"
-        );
+        assert!(matches!(&packet, Packet::Publish(message) if message.qos == 0), "{packet:?}");
     }
     client.send_ack(first::PUBCOMP, message.packet_id);
-    client.wait_for(
-        "PUBLISH",
-        |packet| matches!(packet, Packet::Publish(message) if message.text() == "2"),
-    );
+    client.wait_for("PUBLISH", |packet| matches!(packet, Packet::Publish(message) if message.text() == "2"));
 }
 
 fn mqtt_4_9_0_2_a_refusing_pubrec_gives_the_quota_back(on: &Stage) {
@@ -174,11 +137,7 @@ fn mqtt_4_9_0_2_a_refusing_pubrec_gives_the_quota_back(on: &Stage) {
     for number in 0..10 {
         let message = client.recv_publish();
         assert_eq!(message.text(), number.to_string());
-        let first_byte = if message.qos == 1 {
-            first::PUBACK
-        } else {
-            first::PUBREC
-        };
+        let first_byte = if message.qos == 1 { first::PUBACK } else { first::PUBREC };
         client.send(&Ack::new(first_byte, message.packet_id).reason(0x80).bytes());
     }
     client.expect_quiet();
@@ -187,16 +146,8 @@ fn mqtt_4_9_0_2_a_refusing_pubrec_gives_the_quota_back(on: &Stage) {
 fn mqtt_4_9_0_3_at_quota_0_all_else_is_answered(on: &Stage) {
     let mut client = with_ten_waiting(on, 1);
     client.recv_publish();
-    client.send(
-        &Subscribe::new(100)
-            .filter(on.topic("u"), 0)
-            .bytes(Version::V5),
-    );
-    client.send(
-        &Unsubscribe::new(101)
-            .filter(on.topic("u"))
-            .bytes(Version::V5),
-    );
+    client.send(&Subscribe::new(100).filter(on.topic("u"), 0).bytes(Version::V5));
+    client.send(&Unsubscribe::new(101).filter(on.topic("u")).bytes(Version::V5));
     client.send_publish(&Publish::new(on.topic("v"), "x").qos(1, 102));
     client.send_publish(&Publish::new(on.topic("v"), "x").qos(2, 103));
     client.send_ack(first::PUBREL, 103);

@@ -43,13 +43,8 @@ use holdfast_cluster_tests::wire::{Message, Subscribe};
 const BAD_PACKET: &[u8] = &[0x81, 0x82];
 
 /// Byte sequences that are no well-formed UTF-8: a lone lead byte, a surrogate, an overlong slash, beyond U+10FFFF, cut short.
-const ILL_FORMED: &[&[u8]] = &[
-    &[b'a', 0xC3, b'('],
-    &[0xED, 0xA0, 0x80],
-    &[0xC0, 0xAF],
-    &[0xF4, 0x90, 0x80, 0x80],
-    &[b'a', 0xE2, 0x82],
-];
+const ILL_FORMED: &[&[u8]] =
+    &[&[b'a', 0xC3, b'('], &[0xED, 0xA0, 0x80], &[0xC0, 0xAF], &[0xF4, 0x90, 0x80, 0x80], &[b'a', 0xE2, 0x82]];
 
 /// Lets the time pass that a statement is about.
 fn let_pass(duration: Duration) {
@@ -63,11 +58,7 @@ fn retained_by(on: &Stage, client: &mut Client, filter: &str, options: u8) -> Ve
     let marker = on.client_id("marker");
     client.publish_retained(&marker, "retained marker", 1);
     let packet_id = client.packet_id();
-    let codes = client.send_subscribe(
-        &Subscribe::new(packet_id)
-            .filter(filter, options)
-            .filter(&marker, 1),
-    );
+    let codes = client.send_subscribe(&Subscribe::new(packet_id).filter(filter, options).filter(&marker, 1));
     assert!(codes.iter().all(|code| *code <= 2), "refused: {codes:02X?}");
     let got = client.take_until("retained marker");
     client.unsubscribe(&marker);

@@ -19,8 +19,7 @@ fn mqtt_4_5_0_1_an_accepted_message_is_in_each_matching_session(on: &Stage) {
     let topic = on.topic("a/b");
     let filters = ["a/b", "a/+", "+/b", "#", "a/#", "a/b/#"];
     for (number, filter) in filters.iter().enumerate() {
-        let (mut away, _) =
-            on.connect(&on.hello(Version::V5, &format!("away{number}")).durable(300));
+        let (mut away, _) = on.connect(&on.hello(Version::V5, &format!("away{number}")).durable(300));
         away.subscribe(on.topic(filter), 1);
         away.disconnect();
     }
@@ -52,17 +51,13 @@ fn mqtt_4_6_0_1_what_is_sent_again_is_in_the_original_order(on: &Stage) {
     for number in 0..30 {
         publisher.publish(&topic, number.to_string(), 1 + number % 2);
     }
-    let first_time: Vec<_> = (0..30)
-        .map(|_| client.recv_publish())
-        .map(|message| (message.packet_id, message.text()))
-        .collect();
+    let first_time: Vec<_> =
+        (0..30).map(|_| client.recv_publish()).map(|message| (message.packet_id, message.text())).collect();
     for _ in 0..2 {
         client.reset();
         client = on.connect(&hello).0;
-        let again: Vec<_> = (0..30)
-            .map(|_| client.recv_publish())
-            .map(|message| (message.packet_id, message.text()))
-            .collect();
+        let again: Vec<_> =
+            (0..30).map(|_| client.recv_publish()).map(|message| (message.packet_id, message.text())).collect();
         assert_eq!(again, first_time);
     }
 }
@@ -71,11 +66,7 @@ fn mqtt_4_6_0_1_what_is_sent_again_is_in_the_original_order(on: &Stage) {
 fn burst(on: &Stage, qos: u8, count: u16) -> holdfast_cluster_tests::client::Client {
     let mut client = on.v5("c");
     let publishes: Vec<_> = (1..=count)
-        .flat_map(|packet_id| {
-            Publish::new(on.topic("t"), "x")
-                .qos(qos, packet_id)
-                .bytes(Version::V5)
-        })
+        .flat_map(|packet_id| Publish::new(on.topic("t"), "x").qos(qos, packet_id).bytes(Version::V5))
         .collect();
     client.send(&publishes);
     client
@@ -122,11 +113,7 @@ fn mqtt_4_6_0_5_messages_of_a_client_stay_in_order(on: &Stage) {
         let mut publisher = on.v5("p");
         let mut bytes = Vec::new();
         for number in 0..50u16 {
-            bytes.extend(
-                Publish::new(&topic, number.to_string())
-                    .qos(qos, number + 1)
-                    .bytes(Version::V5),
-            );
+            bytes.extend(Publish::new(&topic, number.to_string()).qos(qos, number + 1).bytes(Version::V5));
         }
         publisher.send(&bytes);
         if qos == 2 {
@@ -151,11 +138,7 @@ fn mqtt_4_6_0_6_every_topic_is_ordered(on: &Stage) {
     let mut send = |from: usize, to: usize| {
         for number in from..to {
             for (which, publisher) in publishers.iter_mut().enumerate() {
-                publisher.publish(
-                    on.topic(&(number % 3).to_string()),
-                    format!("{which} {number}"),
-                    1,
-                );
+                publisher.publish(on.topic(&(number % 3).to_string()), format!("{which} {number}"), 1);
             }
         }
     };
@@ -170,13 +153,7 @@ fn mqtt_4_6_0_6_every_topic_is_ordered(on: &Stage) {
             let numbers: Vec<usize> = got
                 .iter()
                 .filter(|message| message.topic == on.topic(topic))
-                .filter_map(|message| {
-                    message
-                        .text()
-                        .strip_prefix(&format!("{which} "))?
-                        .parse()
-                        .ok()
-                })
+                .filter_map(|message| message.text().strip_prefix(&format!("{which} "))?.parse().ok())
                 .collect();
             assert!(numbers.is_sorted() && numbers.len() == 10, "{numbers:?}");
         }

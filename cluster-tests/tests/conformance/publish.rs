@@ -2,9 +2,7 @@
 
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{
-    Packet, Properties, Publish, Subscribe, Version, first, id, packet, prefixed,
-};
+use holdfast_cluster_tests::wire::{Packet, Properties, Publish, Subscribe, Version, first, id, packet, prefixed};
 
 use crate::{BAD_PACKET, got_before_marker, retained_by};
 
@@ -63,10 +61,7 @@ fn mqtt_3_3_1_2_qos_0_has_no_dup(on: &Stage) {
     client.subscribe(&topic, 0);
     client.deliver(&Publish::new(&topic, "x").qos(1, 9).dup());
     assert!(!client.take().dup);
-    on.refused_after_connect(
-        &Publish::new(&topic, "x").dup().bytes(Version::V5),
-        BAD_PACKET,
-    );
+    on.refused_after_connect(&Publish::new(&topic, "x").dup().bytes(Version::V5), BAD_PACKET);
 }
 
 fn mqtt_3_3_1_3_dup_is_not_passed_on(on: &Stage) {
@@ -80,9 +75,7 @@ fn mqtt_3_3_1_3_dup_is_not_passed_on(on: &Stage) {
 }
 
 fn mqtt_3_3_1_4_both_qos_bits_are_malformed(on: &Stage) {
-    let mut bytes = Publish::new(on.topic("t"), "x")
-        .qos(2, 1)
-        .bytes(Version::V5);
+    let mut bytes = Publish::new(on.topic("t"), "x").qos(2, 1).bytes(Version::V5);
     bytes[0] |= 0x06;
     on.refused_after_connect(&bytes, &[0x81]);
 }
@@ -91,10 +84,7 @@ fn mqtt_3_3_1_4_both_qos_bits_are_malformed(on: &Stage) {
 fn retained(on: &Stage, filter: &str) -> Vec<(String, String, u8)> {
     let messages = retained_by(on, &mut on.v5("reader"), filter, 2);
     assert!(messages.iter().all(|message| message.retain));
-    messages
-        .into_iter()
-        .map(|message| (message.topic.clone(), message.text(), message.qos))
-        .collect()
+    messages.into_iter().map(|message| (message.topic.clone(), message.text(), message.qos)).collect()
 }
 
 fn mqtt_3_3_1_5_a_retained_message_replaces_the_one_before(on: &Stage) {
@@ -103,10 +93,7 @@ fn mqtt_3_3_1_5_a_retained_message_replaces_the_one_before(on: &Stage) {
     for (payload, qos) in [("first", 1), ("second", 2), ("third", 0), ("fourth", 1)] {
         client.publish_retained(&topic, payload, qos);
         client.fence();
-        assert_eq!(
-            retained(on, &topic),
-            [(topic.clone(), payload.to_owned(), qos)]
-        );
+        assert_eq!(retained(on, &topic), [(topic.clone(), payload.to_owned(), qos)]);
     }
     client.publish_retained(&topic, "", 1);
 }
@@ -142,10 +129,7 @@ fn mqtt_3_3_1_8_without_retain_the_retained_message_stays(on: &Stage) {
     client.publish_retained(&topic, "retained", 1);
     client.publish(&topic, "not retained", 1);
     client.publish(&topic, "", 1);
-    assert_eq!(
-        retained(on, &topic),
-        [(topic.clone(), "retained".to_owned(), 1)]
-    );
+    assert_eq!(retained(on, &topic), [(topic.clone(), "retained".to_owned(), 1)]);
     client.publish_retained(&topic, "", 1);
 }
 
@@ -156,8 +140,7 @@ fn mqtt_3_3_1_9_retain_handling_0_sends_at_each_subscribe(on: &Stage) {
     }
     for _ in 0..2 {
         client.subscribe(on.topic("+"), 1);
-        let mut got =
-            [client.take(), client.take()].map(|message| (message.text(), message.retain));
+        let mut got = [client.take(), client.take()].map(|message| (message.text(), message.retain));
         got.sort();
         assert_eq!(got, [("a".to_owned(), true), ("b".to_owned(), true)]);
     }
@@ -177,10 +160,7 @@ fn mqtt_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(on: &Stage)
         assert_eq!(got.len(), usize::from(!there));
     }
     client.unsubscribe(&topic);
-    assert_eq!(
-        retained_by(on, &mut client, &topic, 1 | SEND_IF_NEW).len(),
-        1
-    );
+    assert_eq!(retained_by(on, &mut client, &topic, 1 | SEND_IF_NEW).len(), 1);
     publisher.publish_retained(&topic, "", 1);
 }
 
@@ -224,10 +204,7 @@ fn mqtt_3_3_2_1_the_topic_name_comes_first_and_is_utf8(on: &Stage) {
         on.refused_after_connect(&packet(first::PUBLISH, body), &[0x81]);
     }
     for bad in crate::ILL_FORMED {
-        on.refused_after_connect(
-            &packet(first::PUBLISH, &[&prefixed(bad)[..], &[0]].concat()),
-            BAD_PACKET,
-        );
+        on.refused_after_connect(&packet(first::PUBLISH, &[&prefixed(bad)[..], &[0]].concat()), BAD_PACKET);
     }
 }
 
@@ -246,18 +223,11 @@ fn mqtt_3_3_2_3_the_topic_matches_the_filter(on: &Stage) {
         client.subscribe(on.topic(filter), 0);
     }
     let matching = ["a/x/c", "a//c", "b", "b/x", "b/x/y", "c"];
-    for name in [
-        "a", "a/x", "a/x/c", "a/x/c/d", "a//c", "a/b/d", "b", "b/x", "bb", "b/x/y", "c", "c/",
-        "/c", "C",
-    ] {
+    for name in ["a", "a/x", "a/x/c", "a/x/c/d", "a//c", "a/b/d", "b", "b/x", "bb", "b/x/y", "c", "c/", "/c", "C"] {
         client.publish(on.topic(name), name, 0);
     }
     client.publish(on.topic("c"), "marker", 0);
-    let got: Vec<_> = client
-        .take_until("marker")
-        .into_iter()
-        .map(|message| message.topic)
-        .collect();
+    let got: Vec<_> = client.take_until("marker").into_iter().map(|message| message.topic).collect();
     assert_eq!(got, matching.map(|name| on.topic(name)));
 }
 
@@ -266,45 +236,18 @@ fn mqtt_3_3_4_1_each_qos_has_its_answer(on: &Stage) {
     client.send_publish(&Publish::new(on.topic("t"), "x"));
     client.expect_quiet();
     client.send_publish(&Publish::new(on.topic("t"), "x").qos(1, 5));
-    assert!(matches!(
-        client.recv(),
-        Packet::PubAck {
-            packet_id: 5,
-            reason: 0 | 0x10,
-            ..
-        }
-    ));
+    assert!(matches!(client.recv(), Packet::PubAck { packet_id: 5, reason: 0 | 0x10, .. }));
     client.send_publish(&Publish::new(on.topic("t"), "x").qos(2, 6));
-    assert!(matches!(
-        client.recv(),
-        Packet::PubRec {
-            packet_id: 6,
-            reason: 0 | 0x10,
-            ..
-        }
-    ));
+    assert!(matches!(client.recv(), Packet::PubRec { packet_id: 6, reason: 0 | 0x10, .. }));
     client.send_ack(first::PUBREL, 6);
-    assert!(matches!(
-        client.recv(),
-        Packet::PubComp {
-            packet_id: 6,
-            reason: 0,
-            ..
-        }
-    ));
+    assert!(matches!(client.recv(), Packet::PubComp { packet_id: 6, reason: 0, .. }));
     client.expect_quiet();
 }
 
 /// A client with three subscriptions that overlap at `a/b`, of QoS 0, 1 and 2, each with its identifier if given.
-fn overlapping(
-    on: &Stage,
-    identifiers: [Option<u32>; 3],
-) -> holdfast_cluster_tests::client::Client {
+fn overlapping(on: &Stage, identifiers: [Option<u32>; 3]) -> holdfast_cluster_tests::client::Client {
     let mut client = on.v5("c");
-    for ((filter, qos), identifier) in [("a/#", 0), ("a/+", 1), ("a/b", 2)]
-        .into_iter()
-        .zip(identifiers)
-    {
+    for ((filter, qos), identifier) in [("a/#", 0), ("a/+", 1), ("a/b", 2)].into_iter().zip(identifiers) {
         let packet_id = client.packet_id();
         let mut subscribe = Subscribe::new(packet_id).filter(on.topic(filter), qos);
         if let Some(identifier) = identifier {
@@ -322,16 +265,9 @@ fn mqtt_3_3_4_2_overlapping_subscriptions_deliver_at_the_highest_qos(on: &Stage)
         client.publish(on.topic("a/b"), "marker", qos);
         // One copy or one for each subscription; the best of them has the QoS of the publish.
         let got = client.take_until("marker");
-        assert_eq!(
-            got.iter().map(|message| message.qos).max(),
-            Some(qos),
-            "{got:?}"
-        );
+        assert_eq!(got.iter().map(|message| message.qos).max(), Some(qos), "{got:?}");
         for rest in client.fence() {
-            assert!(
-                matches!(&rest, Packet::Publish(message) if message.text() == "marker"),
-                "{rest:?}"
-            );
+            assert!(matches!(&rest, Packet::Publish(message) if message.text() == "marker"), "{rest:?}");
         }
     }
 }
@@ -342,23 +278,14 @@ fn mqtt_3_3_4_3_subscription_identifiers_are_sent(on: &Stage) {
         let topic = on.topic("t");
         client.send_subscribe(&Subscribe::new(1).filter(&topic, 1).identifier(identifier));
         client.publish(&topic, "x", 1);
-        assert_eq!(
-            client
-                .take()
-                .properties
-                .get_numbers(id::SUBSCRIPTION_IDENTIFIER),
-            [identifier]
-        );
+        assert_eq!(client.take().properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER), [identifier]);
         // A retained message, too, comes as the result of the subscription.
         client.publish_retained(&topic, "y", 1);
         client.take();
         client.send_subscribe(&Subscribe::new(2).filter(&topic, 1).identifier(identifier));
         let message = client.take();
         assert!(message.retain);
-        assert_eq!(
-            message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER),
-            [identifier]
-        );
+        assert_eq!(message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER), [identifier]);
         client.publish_retained(&topic, "", 1);
     }
 }
@@ -368,16 +295,11 @@ fn mqtt_3_3_4_4_all_matching_subscriptions_have_their_identifier(on: &Stage) {
     let mut publisher = on.v5("p");
     publisher.publish(on.topic("a/b"), "x", 2);
     let got = got_before_marker(&mut publisher, &mut client, &on.topic("a/b"));
-    let mut identifiers: Vec<_> = got
-        .iter()
-        .flat_map(|message| message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER))
-        .collect();
+    let mut identifiers: Vec<_> =
+        got.iter().flat_map(|message| message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER)).collect();
     identifiers.sort_unstable();
     assert_eq!(identifiers, [11, 22, 33]);
-    assert!(
-        got.len() == 1 || got.len() == 3,
-        "one copy, or one for each subscription"
-    );
+    assert!(got.len() == 1 || got.len() == 3, "one copy, or one for each subscription");
 }
 
 fn mqtt_3_3_4_5_subscriptions_without_identifier_add_none(on: &Stage) {
@@ -403,9 +325,7 @@ fn mqtt_3_3_4_5_subscriptions_without_identifier_add_none(on: &Stage) {
 fn mqtt_3_3_4_6_a_subscription_identifier_from_a_client_is_refused(on: &Stage) {
     let properties = Properties::new().number(id::SUBSCRIPTION_IDENTIFIER, 1);
     for qos in 0..3 {
-        let publish = Publish::new(on.topic("t"), "x")
-            .qos(qos, 1)
-            .properties(properties.clone());
+        let publish = Publish::new(on.topic("t"), "x").qos(qos, 1).properties(properties.clone());
         on.refused_after_connect(&publish.bytes(Version::V5), BAD_PACKET);
     }
 }

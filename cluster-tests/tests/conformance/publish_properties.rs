@@ -41,12 +41,7 @@ fn everybody_gets(on: &Stage, properties: &Properties, check: impl Fn(&Propertie
     low.subscribe(&topic, 0);
     high.subscribe(&topic, 1);
     let mut publisher = on.v5("p");
-    publisher.deliver(
-        &Publish::new(&topic, "payload")
-            .qos(1, 1)
-            .retained()
-            .properties(properties.clone()),
-    );
+    publisher.deliver(&Publish::new(&topic, "payload").qos(1, 1).retained().properties(properties.clone()));
     // The session ends with this connection.
     let (mut offline, _) = on.connect(&on.hello(Version::V5, "offline").durable(0));
     let mut later = on.v5("later");
@@ -86,11 +81,7 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_delivered(on: &Stage) {
     away(on, &topic);
     let mut publisher = on.v5("p");
     for qos in [1, 2] {
-        publisher.deliver(
-            &Publish::new(&topic, "expires")
-                .qos(qos, 9)
-                .number(id::MESSAGE_EXPIRY_INTERVAL, 1),
-        );
+        publisher.deliver(&Publish::new(&topic, "expires").qos(qos, 9).number(id::MESSAGE_EXPIRY_INTERVAL, 1));
     }
     publisher.publish(&topic, "stays", 1);
     let_pass(Duration::from_millis(1_200));
@@ -102,12 +93,7 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_delivered(on: &Stage) {
 fn mqtt_3_3_2_5_an_expired_retained_message_is_not_delivered(on: &Stage) {
     let topic = on.topic("t");
     let mut publisher = on.v5("p");
-    publisher.deliver(
-        &Publish::new(&topic, "x")
-            .qos(1, 9)
-            .retained()
-            .number(id::MESSAGE_EXPIRY_INTERVAL, 1),
-    );
+    publisher.deliver(&Publish::new(&topic, "x").qos(1, 9).retained().number(id::MESSAGE_EXPIRY_INTERVAL, 1));
     let mut early = on.v5("early");
     early.subscribe(&topic, 0);
     assert_eq!(early.take().text(), "x");
@@ -122,33 +108,15 @@ fn mqtt_3_3_2_6_the_message_expiry_interval_counts_down(on: &Stage) {
     away(on, &topic);
     let mut publisher = on.v5("p");
     publisher.subscribe(&topic, 0);
-    publisher.deliver(
-        &Publish::new(&topic, "x")
-            .qos(1, 9)
-            .retained()
-            .number(id::MESSAGE_EXPIRY_INTERVAL, 100),
-    );
-    assert_eq!(
-        publisher
-            .take()
-            .properties
-            .get_number(id::MESSAGE_EXPIRY_INTERVAL),
-        Some(100)
-    );
+    publisher.deliver(&Publish::new(&topic, "x").qos(1, 9).retained().number(id::MESSAGE_EXPIRY_INTERVAL, 100));
+    assert_eq!(publisher.take().properties.get_number(id::MESSAGE_EXPIRY_INTERVAL), Some(100));
     let_pass(Duration::from_millis(1_200));
     let mut client = back(on);
     let mut later = on.v5("later");
     later.subscribe(&topic, 0);
     for client in [&mut client, &mut later] {
-        let left = client
-            .take()
-            .properties
-            .get_number(id::MESSAGE_EXPIRY_INTERVAL)
-            .expect("an expiry interval");
-        assert!(
-            (95..100).contains(&left),
-            "{left} of 100 s left after 1.2 s"
-        );
+        let left = client.take().properties.get_number(id::MESSAGE_EXPIRY_INTERVAL).expect("an expiry interval");
+        assert!((95..100).contains(&left), "{left} of 100 s left after 1.2 s");
     }
     publisher.publish_retained(&topic, "", 1);
 }
@@ -156,19 +124,10 @@ fn mqtt_3_3_2_6_the_message_expiry_interval_counts_down(on: &Stage) {
 fn mqtt_3_3_2_7_topic_aliases_end_with_the_connection(on: &Stage) {
     let hello = on.hello(Version::V5, "c").durable(300);
     let (mut client, ack) = on.connect(&hello);
-    if ack
-        .properties
-        .get_number(id::TOPIC_ALIAS_MAXIMUM)
-        .unwrap_or(0)
-        == 0
-    {
+    if ack.properties.get_number(id::TOPIC_ALIAS_MAXIMUM).unwrap_or(0) == 0 {
         return;
     }
-    client.deliver(
-        &Publish::new(on.topic("t"), "x")
-            .qos(1, 1)
-            .number(id::TOPIC_ALIAS, 1),
-    );
+    client.deliver(&Publish::new(on.topic("t"), "x").qos(1, 1).number(id::TOPIC_ALIAS, 1));
     client.deliver(&Publish::new("", "x").qos(1, 2).number(id::TOPIC_ALIAS, 1));
     client.disconnect();
     let (mut client, ack) = on.connect(&hello);
@@ -178,34 +137,21 @@ fn mqtt_3_3_2_7_topic_aliases_end_with_the_connection(on: &Stage) {
 }
 
 fn mqtt_3_3_2_8_topic_alias_0_is_refused(on: &Stage) {
-    let bytes = Publish::new(on.topic("t"), "x")
-        .number(id::TOPIC_ALIAS, 0)
-        .bytes(Version::V5);
+    let bytes = Publish::new(on.topic("t"), "x").number(id::TOPIC_ALIAS, 0).bytes(Version::V5);
     on.refused_after_connect(&bytes, &[reason::TOPIC_ALIAS_INVALID]);
 }
 
 fn mqtt_3_3_2_8_an_unknown_topic_alias_is_refused(on: &Stage) {
-    let bytes = Publish::new("", "x")
-        .number(id::TOPIC_ALIAS, 1)
-        .bytes(Version::V5);
-    on.refused_after_connect(
-        &bytes,
-        &[reason::PROTOCOL_ERROR, reason::TOPIC_ALIAS_INVALID],
-    );
+    let bytes = Publish::new("", "x").number(id::TOPIC_ALIAS, 1).bytes(Version::V5);
+    on.refused_after_connect(&bytes, &[reason::PROTOCOL_ERROR, reason::TOPIC_ALIAS_INVALID]);
     // No topic and no alias at all.
-    on.refused_after_connect(
-        &Publish::new("", "x").bytes(Version::V5),
-        &[0x81, 0x82, 0x90],
-    );
+    on.refused_after_connect(&Publish::new("", "x").bytes(Version::V5), &[0x81, 0x82, 0x90]);
 }
 
 fn mqtt_3_3_2_11_the_server_introduces_its_aliases_anew(on: &Stage) {
     // The server's side of [MQTT-3.3.2-7]; that it stays below the maximum is [MQTT-3.1.2-26].
     let topic = on.topic("t");
-    let hello = on
-        .hello(Version::V5, "c")
-        .durable(300)
-        .number(id::TOPIC_ALIAS_MAXIMUM, 10);
+    let hello = on.hello(Version::V5, "c").durable(300).number(id::TOPIC_ALIAS_MAXIMUM, 10);
     let mut publisher = on.v5("p");
     for round in 0..2 {
         let (mut client, ack) = on.connect(&hello);
@@ -214,10 +160,7 @@ fn mqtt_3_3_2_11_the_server_introduces_its_aliases_anew(on: &Stage) {
         for number in 0..4 {
             publisher.publish(&topic, "x", 1);
             let message = client.take();
-            assert!(
-                number > 0 || message.topic == topic,
-                "an alias that this connection has not seen"
-            );
+            assert!(number > 0 || message.topic == topic, "an alias that this connection has not seen");
         }
         client.disconnect();
     }
@@ -225,33 +168,23 @@ fn mqtt_3_3_2_11_the_server_introduces_its_aliases_anew(on: &Stage) {
 
 fn mqtt_3_3_2_12_all_topic_aliases_up_to_the_maximum_are_accepted(on: &Stage) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "c"));
-    let maximum = ack
-        .properties
-        .get_number(id::TOPIC_ALIAS_MAXIMUM)
-        .unwrap_or(0);
+    let maximum = ack.properties.get_number(id::TOPIC_ALIAS_MAXIMUM).unwrap_or(0);
     client.subscribe(on.topic("#"), 0);
     let topic = |alias: u32| on.topic(&alias.to_string());
     for alias in 1..=maximum {
-        client
-            .send_publish(&Publish::new(topic(alias), "introduced").number(id::TOPIC_ALIAS, alias));
+        client.send_publish(&Publish::new(topic(alias), "introduced").number(id::TOPIC_ALIAS, alias));
         assert_eq!(client.take().topic, topic(alias));
     }
     for alias in (1..=maximum).rev() {
         client.send_publish(&Publish::new("", "used").number(id::TOPIC_ALIAS, alias));
         let message = client.take();
-        assert_eq!(
-            (message.topic, message.payload),
-            (topic(alias), b"used".to_vec())
-        );
+        assert_eq!((message.topic, message.payload), (topic(alias), b"used".to_vec()));
     }
     // A mapping can be changed.
     if maximum > 0 {
         client.send_publish(&Publish::new(on.topic("other"), "x").number(id::TOPIC_ALIAS, 1));
         client.send_publish(&Publish::new("", "x").number(id::TOPIC_ALIAS, 1));
-        assert_eq!(
-            [client.take().topic, client.take().topic],
-            [on.topic("other"), on.topic("other")]
-        );
+        assert_eq!([client.take().topic, client.take().topic], [on.topic("other"), on.topic("other")]);
     }
 }
 
@@ -265,8 +198,7 @@ fn mqtt_3_3_2_13_a_response_topic_is_utf8(on: &Stage) {
 
 fn mqtt_3_3_2_14_a_response_topic_has_no_wildcards(on: &Stage) {
     for text in ["#", "a/+", "a/+/b", "a/#"] {
-        let publish = Publish::new(on.topic("t"), "x")
-            .properties(Properties::new().text(id::RESPONSE_TOPIC, text));
+        let publish = Publish::new(on.topic("t"), "x").properties(Properties::new().text(id::RESPONSE_TOPIC, text));
         on.refused_after_connect(&publish.bytes(Version::V5), &[0x81, 0x82, 0x90]);
     }
 }
@@ -284,10 +216,7 @@ fn mqtt_3_3_2_16_the_correlation_data_are_kept(on: &Stage) {
 }
 
 fn mqtt_3_3_2_17_all_user_properties_are_kept(on: &Stage) {
-    let mut properties = Properties::new()
-        .user("", "")
-        .user("name", "")
-        .user("", "value");
+    let mut properties = Properties::new().user("", "").user("name", "").user("", "value");
     for number in 0..50 {
         properties = properties.user(&format!("n{number}"), &"v".repeat(number));
     }
@@ -295,15 +224,8 @@ fn mqtt_3_3_2_17_all_user_properties_are_kept(on: &Stage) {
 }
 
 fn mqtt_3_3_2_18_user_properties_stay_in_order(on: &Stage) {
-    let properties = Properties::new()
-        .user("z", "1")
-        .user("a", "2")
-        .user("z", "1")
-        .user("z", "0")
-        .user("a", "2");
-    everybody_gets(on, &properties, |got| {
-        assert_eq!(got.users(), properties.users())
-    });
+    let properties = Properties::new().user("z", "1").user("a", "2").user("z", "1").user("z", "0").user("a", "2");
+    everybody_gets(on, &properties, |got| assert_eq!(got.users(), properties.users()));
 }
 
 fn mqtt_3_3_2_19_a_content_type_is_utf8(on: &Stage) {
@@ -314,9 +236,7 @@ fn mqtt_3_3_2_19_a_content_type_is_utf8(on: &Stage) {
 }
 
 fn mqtt_3_3_2_20_the_content_type_is_kept(on: &Stage) {
-    let properties = Properties::new()
-        .text(id::CONTENT_TYPE, "application/json")
-        .user("a", "b");
+    let properties = Properties::new().text(id::CONTENT_TYPE, "application/json").user("a", "b");
     everybody_gets(on, &properties, |got| assert_eq!(got, &properties));
     // To a subscriber without properties (3.1.1) the message comes as well.
     let topic = on.topic("old");

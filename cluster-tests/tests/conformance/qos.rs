@@ -75,11 +75,7 @@ fn unused_identifiers(on: &Stage, qos: u8) {
     for number in 0..60 {
         publisher.publish(&topic, number.to_string(), qos);
         let message = client.recv_publish();
-        assert!(
-            !open.contains(&message.packet_id),
-            "{} is in use",
-            message.packet_id
-        );
+        assert!(!open.contains(&message.packet_id), "{} is in use", message.packet_id);
         if number % 3 == 0 {
             open.insert(message.packet_id);
         } else {
@@ -119,10 +115,7 @@ fn mqtt_4_3_2_5_after_puback_the_identifier_is_a_new_message(on: &Stage) {
     client.deliver(&Publish::new(on.topic("t"), "first").qos(1, 1));
     client.deliver(&Publish::new(on.topic("t"), "second").qos(1, 1));
     client.deliver(&Publish::new(on.topic("t"), "third").qos(1, 1).dup());
-    assert_eq!(
-        [(); 3].map(|()| client.take().text()),
-        ["first", "second", "third"]
-    );
+    assert_eq!([(); 3].map(|()| client.take().text()), ["first", "second", "third"]);
 }
 
 fn mqtt_4_3_3_1_qos_2_takes_an_unused_packet_identifier(on: &Stage) {
@@ -139,10 +132,7 @@ fn mqtt_4_3_3_3_qos_2_is_unacknowledged_until_pubrec(on: &Stage) {
     client.reset();
     let mut client = again(on);
     let repeat = client.recv_publish();
-    assert_eq!(
-        (repeat.packet_id, repeat.dup, repeat.text().as_str()),
-        (message.packet_id, true, "x")
-    );
+    assert_eq!((repeat.packet_id, repeat.dup, repeat.text().as_str()), (message.packet_id, true, "x"));
     client.acknowledge(&repeat);
     client.expect_quiet();
 }
@@ -150,14 +140,10 @@ fn mqtt_4_3_3_3_qos_2_is_unacknowledged_until_pubrec(on: &Stage) {
 fn mqtt_4_3_3_4_pubrec_is_answered_with_pubrel(on: &Stage) {
     let (mut client, message) = received(on, 2);
     client.send_ack(first::PUBREC, message.packet_id);
-    assert!(
-        matches!(client.recv(), Packet::PubRel { packet_id, reason: 0, .. } if packet_id == message.packet_id)
-    );
+    assert!(matches!(client.recv(), Packet::PubRel { packet_id, reason: 0, .. } if packet_id == message.packet_id));
     // A PUBREC again is answered again.
     client.send_ack(first::PUBREC, message.packet_id);
-    assert!(
-        matches!(client.recv(), Packet::PubRel { packet_id, reason: 0, .. } if packet_id == message.packet_id)
-    );
+    assert!(matches!(client.recv(), Packet::PubRel { packet_id, reason: 0, .. } if packet_id == message.packet_id));
 }
 
 fn mqtt_4_3_3_5_pubrel_is_unacknowledged_until_pubcomp(on: &Stage) {
@@ -166,9 +152,7 @@ fn mqtt_4_3_3_5_pubrel_is_unacknowledged_until_pubcomp(on: &Stage) {
     client.wait_pubrel(message.packet_id);
     client.reset();
     let mut client = again(on);
-    assert!(
-        matches!(client.recv(), Packet::PubRel { packet_id, .. } if packet_id == message.packet_id)
-    );
+    assert!(matches!(client.recv(), Packet::PubRel { packet_id, .. } if packet_id == message.packet_id));
     client.send_ack(first::PUBCOMP, message.packet_id);
     client.expect_quiet();
     client.reset();
@@ -183,12 +167,7 @@ fn mqtt_4_3_3_6_after_pubrel_the_publish_is_never_sent_again(on: &Stage) {
     for _ in 0..2 {
         let mut client = again(on);
         let packets = client.fence();
-        assert!(
-            !packets
-                .iter()
-                .any(|packet| matches!(packet, Packet::Publish(_))),
-            "{packets:?}"
-        );
+        assert!(!packets.iter().any(|packet| matches!(packet, Packet::Publish(_))), "{packets:?}");
         client.reset();
     }
 }
@@ -197,9 +176,7 @@ fn mqtt_4_3_3_7_a_publish_that_was_sent_does_not_expire(on: &Stage) {
     let topic = on.topic("t");
     let (mut client, _) = on.connect(&hello(on));
     client.subscribe(&topic, 2);
-    let publish = Publish::new(&topic, "x")
-        .qos(2, 1)
-        .number(id::MESSAGE_EXPIRY_INTERVAL, 1);
+    let publish = Publish::new(&topic, "x").qos(2, 1).number(id::MESSAGE_EXPIRY_INTERVAL, 1);
     on.v5("p").deliver(&publish);
     let message = client.recv_publish();
     client.reset();
@@ -225,11 +202,7 @@ fn mqtt_4_3_3_9_after_a_refusing_pubrec_the_identifier_is_a_new_message(on: &Sta
     let mut client = on.v5("c");
     client.send_publish(&Publish::new("$SYS/broker/conformance", "x").qos(2, 1));
     match client.recv() {
-        Packet::PubRec {
-            packet_id: 1,
-            reason: 0x80..,
-            ..
-        } => {}
+        Packet::PubRec { packet_id: 1, reason: 0x80.., .. } => {}
         // It took it; then there is nothing to show.
         Packet::PubRec { .. } => return,
         Packet::Disconnect { .. } => return client.expect_close(),
@@ -267,9 +240,7 @@ fn mqtt_4_3_3_11_pubrel_is_answered_with_pubcomp(on: &Stage) {
         client.send_publish(&Publish::new(on.topic("t"), "x").qos(2, packet_id));
         client.wait_pubrec(packet_id);
         client.send_ack(first::PUBREL, packet_id);
-        assert!(
-            matches!(client.recv(), Packet::PubComp { packet_id: there, reason: 0, .. } if there == packet_id)
-        );
+        assert!(matches!(client.recv(), Packet::PubComp { packet_id: there, reason: 0, .. } if there == packet_id));
     }
 }
 
@@ -279,28 +250,19 @@ fn mqtt_4_3_3_12_after_pubcomp_the_identifier_is_a_new_message(on: &Stage) {
     client.deliver(&Publish::new(on.topic("t"), "first").qos(2, 1));
     client.deliver(&Publish::new(on.topic("t"), "second").qos(2, 1));
     client.deliver(&Publish::new(on.topic("t"), "third").qos(2, 1).dup());
-    assert_eq!(
-        [(); 3].map(|()| client.take().text()),
-        ["first", "second", "third"]
-    );
+    assert_eq!([(); 3].map(|()| client.take().text()), ["first", "second", "third"]);
 }
 
 fn mqtt_4_3_3_13_an_expired_message_completes_its_acknowledgements(on: &Stage) {
     let mut client = on.v5("c");
-    let publish = Publish::new(on.topic("t"), "x")
-        .qos(2, 1)
-        .number(id::MESSAGE_EXPIRY_INTERVAL, 0);
+    let publish = Publish::new(on.topic("t"), "x").qos(2, 1).number(id::MESSAGE_EXPIRY_INTERVAL, 0);
     client.send_publish(&publish);
     client.wait_pubrec(1);
     client.send_ack(first::PUBREL, 1);
     assert_eq!(client.wait_pubcomp(1), 0);
     // Towards a subscriber: sent, expired, and still acknowledged to the end.
     client.subscribe(on.topic("u"), 2);
-    client.deliver(
-        &Publish::new(on.topic("u"), "x")
-            .qos(2, 2)
-            .number(id::MESSAGE_EXPIRY_INTERVAL, 1),
-    );
+    client.deliver(&Publish::new(on.topic("u"), "x").qos(2, 2).number(id::MESSAGE_EXPIRY_INTERVAL, 1));
     let message = client.recv_publish();
     crate::let_pass(Duration::from_millis(1_300));
     client.acknowledge(&message);
@@ -326,9 +288,7 @@ fn mqtt_4_4_0_1_unacknowledged_packets_are_sent_again_after_a_reconnect_only(on:
     let mut client = again(on);
     let packets: Vec<_> = (0..5).map(|_| client.recv()).collect();
     client.expect_quiet();
-    let ids = |wanted: &dyn Fn(&Packet) -> Option<u16>| {
-        packets.iter().filter_map(wanted).collect::<Vec<_>>()
-    };
+    let ids = |wanted: &dyn Fn(&Packet) -> Option<u16>| packets.iter().filter_map(wanted).collect::<Vec<_>>();
     let publishes = ids(&|packet| match packet {
         Packet::Publish(message) if message.dup => Some(message.packet_id),
         _ => None,
@@ -337,10 +297,7 @@ fn mqtt_4_4_0_1_unacknowledged_packets_are_sent_again_after_a_reconnect_only(on:
         Packet::PubRel { packet_id, .. } => Some(*packet_id),
         _ => None,
     });
-    assert_eq!(
-        publishes,
-        [0, 3, 4, 5].map(|at: usize| first_time[at].packet_id)
-    );
+    assert_eq!(publishes, [0, 3, 4, 5].map(|at: usize| first_time[at].packet_id));
     assert_eq!(pubrels, [first_time[1].packet_id]);
 }
 

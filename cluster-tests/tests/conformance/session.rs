@@ -49,11 +49,7 @@ fn mqtt_4_1_0_1_what_a_session_holds_survives_a_reconnect(on: &Stage) {
     assert_eq!(client.wait_pubrel(inflight.packet_id), 0);
     client.send_ack(first::PUBCOMP, inflight.packet_id);
     let queued = client.take();
-    assert_eq!(
-        (queued.text().as_str(), queued.retain),
-        ("queued", true),
-        "Retain As Published was kept"
-    );
+    assert_eq!((queued.text().as_str(), queued.retain), ("queued", true), "Retain As Published was kept");
     client.expect_quiet();
     publisher.publish_retained(on.topic("rap"), "", 1);
 }
@@ -75,10 +71,7 @@ fn mqtt_4_1_0_2_an_expired_session_is_discarded(on: &Stage) {
 }
 
 fn mqtt_4_1_0_2_a_session_without_expiry_ends_with_the_connection(on: &Stage) {
-    for hello in [
-        on.hello(Version::V5, "c").clean(false),
-        on.hello(Version::V5, "c").durable(0),
-    ] {
+    for hello in [on.hello(Version::V5, "c").clean(false), on.hello(Version::V5, "c").durable(0)] {
         let (client, ack) = on.connect(&hello);
         assert!(!ack.session_present);
         client.disconnect();
@@ -88,10 +81,7 @@ fn mqtt_4_1_0_2_a_session_without_expiry_ends_with_the_connection(on: &Stage) {
 fn mqtt_4_1_0_2_a_session_that_never_expires_is_kept(on: &Stage) {
     let (client, ack) = on.connect(&on.hello(Version::V5, "c").durable(u32::MAX));
     // A server may set a lower bound, and must then say so (section 3.2.2.3.2).
-    assert_ne!(
-        ack.properties.get_number(id::SESSION_EXPIRY_INTERVAL),
-        Some(0)
-    );
+    assert_ne!(ack.properties.get_number(id::SESSION_EXPIRY_INTERVAL), Some(0));
     client.disconnect();
     let (_, ack) = on.connect(&on.hello(Version::V5, "c").durable(0));
     assert!(ack.session_present);

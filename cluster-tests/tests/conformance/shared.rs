@@ -24,10 +24,7 @@ fn refused_filter(on: &Stage, filter: &str) {
     client.send(&Subscribe::new(1).filter(filter, 0).bytes(Version::V5));
     match client.recv() {
         Packet::SubAck { codes, .. } => assert!(codes[0] >= 0x80, "{filter} was granted"),
-        Packet::Disconnect {
-            reason: 0x81 | 0x82 | 0x8F,
-            ..
-        } => client.expect_close(),
+        Packet::Disconnect { reason: 0x81 | 0x82 | 0x8F, .. } => client.expect_close(),
         other => panic!("{filter}: {other:?}"),
     }
 }
@@ -45,15 +42,7 @@ fn mqtt_4_8_2_1_a_shared_subscription_has_a_share_name(on: &Stage) {
 }
 
 fn mqtt_4_8_2_2_a_share_name_has_no_wildcard_and_a_filter_follows(on: &Stage) {
-    for filter in [
-        "$share/+/t",
-        "$share/#/t",
-        "$share/a+/t",
-        "$share/a#/t",
-        "$share/g",
-        "$share/g/",
-        "$share/g/a#",
-    ] {
+    for filter in ["$share/+/t", "$share/#/t", "$share/a+/t", "$share/a#/t", "$share/g", "$share/g/", "$share/g/a#"] {
         refused_filter(on, filter);
     }
 }
@@ -73,9 +62,7 @@ fn members(on: &Stage, filter: &str, qos: u8, count: usize) -> Vec<Client> {
 fn drain(client: &mut Client) -> Vec<String> {
     let mut got = Vec::new();
     for packet in client.fence() {
-        let Packet::Publish(message) = packet else {
-            panic!("{packet:?}")
-        };
+        let Packet::Publish(message) = packet else { panic!("{packet:?}") };
         client.acknowledge(&message);
         got.push(message.text());
     }
@@ -99,24 +86,13 @@ fn mqtt_4_8_2_1_each_message_goes_to_one_member(on: &Stage) {
     let mut members = members(on, "t/#", 1, 3);
     let mut publisher = on.v5("p");
     for number in 0..60 {
-        publisher.publish(
-            on.topic(&format!("t/{}", number % 7)),
-            number.to_string(),
-            number % 3,
-        );
+        publisher.publish(on.topic(&format!("t/{}", number % 7)), number.to_string(), number % 3);
     }
     let got = drain_all(&mut members, 60);
-    let mut all: Vec<usize> = got
-        .iter()
-        .flatten()
-        .map(|text| text.parse().expect("a number"))
-        .collect();
+    let mut all: Vec<usize> = got.iter().flatten().map(|text| text.parse().expect("a number")).collect();
     all.sort_unstable();
     assert_eq!(all, (0..60).collect::<Vec<_>>());
-    assert!(
-        got.iter().all(|got| got.len() >= 5),
-        "a member got next to nothing: {got:?}"
-    );
+    assert!(got.iter().all(|got| got.len() >= 5), "a member got next to nothing: {got:?}");
     for client in &mut members {
         client.expect_quiet();
     }
@@ -167,19 +143,12 @@ fn mqtt_4_8_2_3_the_granted_qos_is_respected(on: &Stage) {
         let filter = granted.to_string();
         let mut member = members(on, &filter, granted, 1).remove(0);
         let packet_id = member.packet_id();
-        member.send_subscribe(
-            &Subscribe::new(packet_id)
-                .identifier(9)
-                .filter(on.share(&filter), granted),
-        );
+        member.send_subscribe(&Subscribe::new(packet_id).identifier(9).filter(on.share(&filter), granted));
         for qos in 0..3 {
             publisher.publish(on.topic(&filter), "x", qos);
             let message = member.take();
             assert_eq!(message.qos, qos.min(granted));
-            assert_eq!(
-                message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER),
-                [9]
-            );
+            assert_eq!(message.properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER), [9]);
         }
     }
 }
@@ -201,10 +170,7 @@ fn mqtt_4_8_2_4_a_qos_2_delivery_is_completed_with_the_same_member(on: &Stage) {
     let (mut member, ack) = on.connect(&on.hello(Version::V5, "gone").durable(0));
     assert!(ack.session_present);
     let repeat = member.take();
-    assert_eq!(
-        (repeat.packet_id, repeat.dup, repeat.text()),
-        (message.packet_id, true, "x".to_owned())
-    );
+    assert_eq!((repeat.packet_id, repeat.dup, repeat.text()), (message.packet_id, true, "x".to_owned()));
     other.expect_quiet();
 }
 

@@ -74,12 +74,7 @@ impl Row {
     /// The names between backticks in the last cell that look like tests.
     fn tests(&self) -> Vec<String> {
         let last = self.cells.last().map_or("", String::as_str);
-        last.split('`')
-            .skip(1)
-            .step_by(2)
-            .filter(|name| name.contains("::mqtt"))
-            .map(str::to_owned)
-            .collect()
+        last.split('`').skip(1).step_by(2).filter(|name| name.contains("::mqtt")).map(str::to_owned).collect()
     }
 }
 
@@ -91,15 +86,9 @@ fn rows() -> Vec<Row> {
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             chapter = heading.to_owned();
-        } else if let Some(inner) = line
-            .strip_prefix("| ")
-            .and_then(|line| line.strip_suffix(" |"))
-        {
+        } else if let Some(inner) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) {
             let cells = inner.split(" | ").map(str::to_owned).collect();
-            rows.push(Row {
-                chapter: chapter.clone(),
-                cells,
-            });
+            rows.push(Row { chapter: chapter.clone(), cells });
         }
     }
     rows
@@ -111,16 +100,10 @@ fn tests() -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("the folder of this file") {
         let path = entry.expect("a readable folder").path();
-        let module = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .expect("a name in UTF-8")
-            .to_owned();
+        let module = path.file_stem().and_then(|stem| stem.to_str()).expect("a name in UTF-8").to_owned();
         let text = std::fs::read_to_string(&path).expect("a source file");
         for line in text.lines() {
-            let function = line
-                .strip_prefix("fn mqtt")
-                .and_then(|rest| rest.split_once('('));
+            let function = line.strip_prefix("fn mqtt").and_then(|rest| rest.split_once('('));
             if let Some((rest, _)) = function {
                 tests.insert(format!("{module}::mqtt{rest}"));
             }
@@ -133,9 +116,7 @@ fn tests() -> BTreeSet<String> {
 fn every_statement_of_5_0_is_in_the_table_once() {
     let expected: Vec<String> = STATEMENTS
         .iter()
-        .flat_map(|(section, first, last)| {
-            (*first..=*last).map(move |number| format!("MQTT-{section}-{number}"))
-        })
+        .flat_map(|(section, first, last)| (*first..=*last).map(move |number| format!("MQTT-{section}-{number}")))
         .collect();
     let there: Vec<String> = rows()
         .into_iter()
@@ -148,13 +129,8 @@ fn every_statement_of_5_0_is_in_the_table_once() {
 
 #[test]
 fn every_row_has_a_test_or_a_reason() {
-    for row in rows()
-        .iter()
-        .filter(|row| row.cells[0].starts_with("MQTT-"))
-    {
-        let reason = row.cells[2]
-            .strip_prefix("none: ")
-            .is_some_and(|reason| reason.len() > 10);
+    for row in rows().iter().filter(|row| row.cells[0].starts_with("MQTT-")) {
+        let reason = row.cells[2].strip_prefix("none: ").is_some_and(|reason| reason.len() > 10);
         assert!(reason == row.tests().is_empty(), "{:?}", row.cells);
     }
 }
@@ -165,38 +141,23 @@ fn the_tests_of_the_table_are_the_tests_that_exist() {
     let existing = tests();
     let missing: Vec<_> = named.difference(&existing).collect();
     let unnamed: Vec<_> = existing.difference(&named).collect();
-    assert!(
-        missing.is_empty() && unnamed.is_empty(),
-        "not there: {missing:#?}\nnot in the table: {unnamed:#?}"
-    );
+    assert!(missing.is_empty() && unnamed.is_empty(), "not there: {missing:#?}\nnot in the table: {unnamed:#?}");
 }
 
 #[test]
 fn a_test_is_in_the_row_of_its_number() {
     let mut numbers: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for row in rows()
-        .iter()
-        .filter(|row| row.cells[0].starts_with("MQTT-"))
-    {
-        let prefix = if row.chapter.starts_with("MQTT 3.1.1") {
-            "mqtt311"
-        } else {
-            "mqtt"
-        };
+    for row in rows().iter().filter(|row| row.cells[0].starts_with("MQTT-")) {
+        let prefix = if row.chapter.starts_with("MQTT 3.1.1") { "mqtt311" } else { "mqtt" };
         let number = row.cells[0]["MQTT-".len()..].replace(['.', '-'], "_");
-        numbers
-            .entry(format!("{prefix}_{number}_"))
-            .or_default()
-            .extend(row.tests());
+        numbers.entry(format!("{prefix}_{number}_")).or_default().extend(row.tests());
     }
     for test in tests() {
         let name = test.split("::").nth(1).expect("a module and a function");
         if name.starts_with("mqtt_section_") || name.starts_with("mqtt31_") {
             continue;
         }
-        let row = numbers
-            .iter()
-            .find(|(number, _)| name.starts_with(number.as_str()));
+        let row = numbers.iter().find(|(number, _)| name.starts_with(number.as_str()));
         let (_, named) = row.unwrap_or_else(|| panic!("{test} carries no number of the table"));
         assert!(named.contains(&test), "{test} is not in its row");
     }

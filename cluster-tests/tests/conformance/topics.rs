@@ -20,10 +20,7 @@ over_tcp_and_websocket! {
 
 fn mqtt_4_7_0_1_wildcards_are_for_filters_only(on: &Stage) {
     for name in ["#", "+", "a/+"] {
-        on.refused_after_connect(
-            &Publish::new(on.topic(name), "x").bytes(Version::V5),
-            &[0x81, 0x82, 0x90],
-        );
+        on.refused_after_connect(&Publish::new(on.topic(name), "x").bytes(Version::V5), &[0x81, 0x82, 0x90]);
     }
 }
 
@@ -33,18 +30,13 @@ fn refused_filter(on: &Stage, filter: &str) {
     client.send(&Subscribe::new(1).filter(filter, 0).bytes(Version::V5));
     match client.recv() {
         Packet::SubAck { codes, .. } => assert!(codes[0] >= 0x80, "{filter} was granted"),
-        Packet::Disconnect {
-            reason: 0x81 | 0x82 | 0x8F,
-            ..
-        } => client.expect_close(),
+        Packet::Disconnect { reason: 0x81 | 0x82 | 0x8F, .. } => client.expect_close(),
         other => panic!("{filter}: {other:?}"),
     }
 }
 
 fn mqtt_4_7_1_1_the_multi_level_wildcard_is_last_and_alone(on: &Stage) {
-    for filter in [
-        "##", "a#", "a/b#", "#/a", "a/#/b", "/#/", "a/#b", "+#", "a/##",
-    ] {
+    for filter in ["##", "a#", "a/b#", "#/a", "a/#/b", "/#/", "a/#b", "+#", "a/##"] {
         refused_filter(on, filter);
     }
 }
@@ -61,16 +53,8 @@ fn mqtt_4_7_1_2_wildcards_match_as_in_the_examples(on: &Stage) {
         ("#", &["a", "a/b", "/", "", "a//"][..], &[][..]),
         (
             "sport/tennis/player1/#",
-            &[
-                "sport/tennis/player1",
-                "sport/tennis/player1/ranking",
-                "sport/tennis/player1/a/b",
-            ],
-            &[
-                "sport/tennis/player2",
-                "sport/tennis",
-                "sport/tennis/player11",
-            ],
+            &["sport/tennis/player1", "sport/tennis/player1/ranking", "sport/tennis/player1/a/b"],
+            &["sport/tennis/player2", "sport/tennis", "sport/tennis/player11"],
         ),
         (
             "sport/tennis/+",
@@ -78,16 +62,8 @@ fn mqtt_4_7_1_2_wildcards_match_as_in_the_examples(on: &Stage) {
             &["sport/tennis", "sport/tennis/player1/ranking"],
         ),
         ("sport/+", &["sport/", "sport/a"], &["sport", "sport/a/b"]),
-        (
-            "+/tennis/#",
-            &["sport/tennis", "/tennis", "x/tennis/a/b"],
-            &["tennis", "sport/golf"],
-        ),
-        (
-            "sport/+/player1",
-            &["sport/tennis/player1", "sport//player1"],
-            &["sport/player1", "sport/a/b/player1"],
-        ),
+        ("+/tennis/#", &["sport/tennis", "/tennis", "x/tennis/a/b"], &["tennis", "sport/golf"]),
+        ("sport/+/player1", &["sport/tennis/player1", "sport//player1"], &["sport/player1", "sport/a/b/player1"]),
         ("+/+", &["/finance", "a/b", "/"], &["finance", "a/b/c"]),
         ("/+", &["/finance", "/"], &["finance", "/a/b"]),
         ("+", &["finance", ""], &["/finance", "finance/"]),
@@ -99,11 +75,7 @@ fn mqtt_4_7_1_2_wildcards_match_as_in_the_examples(on: &Stage) {
             client.publish(on.topic(name), "x", 0);
         }
         client.publish(on.client_id("marker"), "marker", 0);
-        let got: Vec<_> = client
-            .take_until("marker")
-            .into_iter()
-            .map(|message| message.topic)
-            .collect();
+        let got: Vec<_> = client.take_until("marker").into_iter().map(|message| message.topic).collect();
         let expected: Vec<_> = matching.iter().map(|name| on.topic(name)).collect();
         assert_eq!(got, expected, "{filter}");
     }
@@ -114,21 +86,13 @@ fn mqtt_4_7_2_1_wildcards_do_not_match_dollar_topics(on: &Stage) {
     let name = format!("$own/{own}x");
     let mut client = on.v5("c");
     // At the first level only.
-    for filter in [
-        "#".to_owned(),
-        format!("+/{own}#"),
-        format!("+/{own}x"),
-        "+/+/#".to_owned(),
-    ] {
+    for filter in ["#".to_owned(), format!("+/{own}#"), format!("+/{own}x"), "+/+/#".to_owned()] {
         client.subscribe(filter, 0);
     }
     client.publish(&name, "dollar", 0);
     client.publish(on.topic("marker"), "marker", 0);
     let got = client.take_until("marker");
-    assert!(
-        !got.iter().any(|message| message.topic.starts_with('$')),
-        "{got:?}"
-    );
+    assert!(!got.iter().any(|message| message.topic.starts_with('$')), "{got:?}");
     let mut client = on.v5("d");
     for filter in [name.clone(), format!("$own/{own}+"), format!("$own/{own}#")] {
         client.subscribe(filter, 0);
@@ -143,10 +107,7 @@ fn mqtt_4_7_2_1_wildcards_do_not_match_dollar_topics(on: &Stage) {
 }
 
 fn mqtt_4_7_3_1_names_and_filters_have_at_least_one_character(on: &Stage) {
-    on.refused_after_connect(
-        &Publish::new("", "x").bytes(Version::V5),
-        &[0x81, 0x82, 0x90],
-    );
+    on.refused_after_connect(&Publish::new("", "x").bytes(Version::V5), &[0x81, 0x82, 0x90]);
     refused_filter(on, "");
     let mut client = on.v5("c");
     client.send(&Unsubscribe::new(1).filter("").bytes(Version::V5));
@@ -159,10 +120,7 @@ fn mqtt_4_7_3_1_names_and_filters_have_at_least_one_character(on: &Stage) {
 
 fn mqtt_4_7_3_2_names_and_filters_have_no_null_character(on: &Stage) {
     on.refused_after_connect(&Publish::new("a/\0", "x").bytes(Version::V5), BAD_PACKET);
-    on.refused_after_connect(
-        &Subscribe::new(1).filter("a/\0", 0).bytes(Version::V5),
-        BAD_PACKET,
-    );
+    on.refused_after_connect(&Subscribe::new(1).filter("a/\0", 0).bytes(Version::V5), BAD_PACKET);
 }
 
 fn mqtt_4_7_3_3_names_and_filters_may_have_65535_bytes(on: &Stage) {
@@ -194,9 +152,6 @@ fn mqtt_4_7_3_4_nothing_is_normalized(on: &Stage) {
         client.publish(on.topic(other), "other", 0);
         client.publish(on.topic(filter), "same", 0);
         let message = client.take();
-        assert_eq!(
-            (message.topic, message.payload),
-            (on.topic(filter), b"same".to_vec())
-        );
+        assert_eq!((message.topic, message.payload), (on.topic(filter), b"same".to_vec()));
     }
 }

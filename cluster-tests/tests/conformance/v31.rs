@@ -62,16 +62,10 @@ fn mqtt31_session_present_is_not_in_connack(on: &Stage) {
 fn mqtt31_the_will_is_published(on: &Stage) {
     let mut watcher = on.v5("w");
     watcher.subscribe(on.topic("will"), 1);
-    let (client, _) = on.connect(
-        &on.hello(Version::V31, "c")
-            .will(Will::new(on.topic("will"), "gone").qos(1)),
-    );
+    let (client, _) = on.connect(&on.hello(Version::V31, "c").will(Will::new(on.topic("will"), "gone").qos(1)));
     client.reset();
     assert_eq!(watcher.take().text(), "gone");
-    let (client, _) = on.connect(
-        &on.hello(Version::V31, "c")
-            .will(Will::new(on.topic("will"), "gone").qos(1)),
-    );
+    let (client, _) = on.connect(&on.hello(Version::V31, "c").will(Will::new(on.topic("will"), "gone").qos(1)));
     client.disconnect();
     watcher.publish(on.topic("will"), "marker", 1);
     assert!(watcher.take_until("marker").is_empty());
@@ -92,9 +86,6 @@ fn mqtt31_the_name_and_level_must_fit(on: &Stage) {
         let mut client = on.open(version);
         client.send(&connect.bytes());
         let packets = client.until_closed();
-        assert!(
-            !matches!(packets.as_slice(), [Packet::ConnAck(ack), ..] if ack.reason == 0),
-            "{packets:?}"
-        );
+        assert!(!matches!(packets.as_slice(), [Packet::ConnAck(ack), ..] if ack.reason == 0), "{packets:?}");
     }
 }

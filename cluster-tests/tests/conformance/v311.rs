@@ -2,9 +2,7 @@
 
 use holdfast_cluster_tests::over_tcp_and_websocket;
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{
-    Packet, Publish, Subscribe, Unsubscribe, Version, first, packet, prefixed,
-};
+use holdfast_cluster_tests::wire::{Packet, Publish, Subscribe, Unsubscribe, Version, first, packet, prefixed};
 
 use crate::{ILL_FORMED, got_before_marker};
 
@@ -60,29 +58,13 @@ fn mqtt311_2_2_2_2_invalid_flags_close(on: &Stage) {
 }
 
 fn mqtt311_2_3_1_1_packet_identifier_0_closes(on: &Stage) {
-    on.closed_after_connect_v311(
-        &Publish::new(on.topic("t"), "x")
-            .qos(1, 0)
-            .bytes(Version::V311),
-    );
-    on.closed_after_connect_v311(
-        &Subscribe::new(0)
-            .filter(on.topic("t"), 0)
-            .bytes(Version::V311),
-    );
-    on.closed_after_connect_v311(
-        &Unsubscribe::new(0)
-            .filter(on.topic("t"))
-            .bytes(Version::V311),
-    );
+    on.closed_after_connect_v311(&Publish::new(on.topic("t"), "x").qos(1, 0).bytes(Version::V311));
+    on.closed_after_connect_v311(&Subscribe::new(0).filter(on.topic("t"), 0).bytes(Version::V311));
+    on.closed_after_connect_v311(&Unsubscribe::new(0).filter(on.topic("t")).bytes(Version::V311));
 }
 
 fn mqtt311_3_3_1_4_both_qos_bits_close(on: &Stage) {
-    on.closed_after_connect_v311(
-        &Publish::new(on.topic("t"), "x")
-            .qos(3, 1)
-            .bytes(Version::V311),
-    );
+    on.closed_after_connect_v311(&Publish::new(on.topic("t"), "x").qos(3, 1).bytes(Version::V311));
 }
 
 fn mqtt311_3_3_1_8_retained_messages_have_the_flag_at_subscribe(on: &Stage) {
@@ -148,11 +130,7 @@ fn mqtt311_3_8_3_3_a_subscribe_without_filter_closes(on: &Stage) {
 
 fn mqtt311_3_8_3_4_reserved_bits_and_qos_3_close(on: &Stage) {
     for bits in [0x03, 0x04, 0x08, 0x10, 0x40, 0x80] {
-        on.closed_after_connect_v311(
-            &Subscribe::new(1)
-                .filter(on.topic("t"), bits)
-                .bytes(Version::V311),
-        );
+        on.closed_after_connect_v311(&Subscribe::new(1).filter(on.topic("t"), bits).bytes(Version::V311));
     }
 }
 
@@ -162,38 +140,24 @@ fn mqtt311_3_8_4_3_a_repeated_subscribe_sends_retained_messages_again(on: &Stage
     client.publish_retained(&topic, "x", 1);
     for _ in 0..3 {
         let got = crate::retained_by(on, &mut client, &topic, 1);
-        assert!(
-            matches!(got.as_slice(), [message] if message.retain),
-            "{got:?}"
-        );
+        assert!(matches!(got.as_slice(), [message] if message.retain), "{got:?}");
     }
     client.publish_retained(&topic, "", 1);
 }
 
 fn mqtt311_3_8_4_5_each_filter_has_its_return_code(on: &Stage) {
     let mut client = on.v311("c");
-    let subscribe = Subscribe::new(1)
-        .filter(on.topic("a"), 2)
-        .filter(on.topic("b"), 0)
-        .filter(on.topic("c"), 1);
+    let subscribe = Subscribe::new(1).filter(on.topic("a"), 2).filter(on.topic("b"), 0).filter(on.topic("c"), 1);
     assert_eq!(client.send_subscribe(&subscribe), [2, 0, 1]);
 }
 
 fn mqtt311_3_9_3_2_a_refused_filter_has_0x80(on: &Stage) {
     for filter in ["a#", "#/a", "+a", "##"] {
         let mut client = on.v311("c");
-        client.send(
-            &Subscribe::new(1)
-                .filter(filter, 0)
-                .filter(on.topic("good"), 1)
-                .bytes(Version::V311),
-        );
-        let packets =
-            client.event(std::time::Instant::now() + holdfast_cluster_tests::transport::PATIENCE);
+        client.send(&Subscribe::new(1).filter(filter, 0).filter(on.topic("good"), 1).bytes(Version::V311));
+        let packets = client.event(std::time::Instant::now() + holdfast_cluster_tests::transport::PATIENCE);
         match packets {
-            Some(holdfast_cluster_tests::client::Event::Packet(Packet::SubAck {
-                codes, ..
-            })) => {
+            Some(holdfast_cluster_tests::client::Event::Packet(Packet::SubAck { codes, .. })) => {
                 assert_eq!(codes, [0x80, 1], "{filter}");
                 client.expect_quiet();
             }
@@ -207,16 +171,8 @@ fn mqtt311_3_10_4_4_unsuback_has_no_payload(on: &Stage) {
     // The parser refuses one.
     let mut client = on.v311("c");
     client.subscribe(on.topic("t"), 0);
-    client.send(
-        &Unsubscribe::new(77)
-            .filter(on.topic("t"))
-            .filter(on.topic("never"))
-            .bytes(Version::V311),
-    );
-    assert!(matches!(
-        client.recv(),
-        Packet::UnsubAck { packet_id: 77, .. }
-    ));
+    client.send(&Unsubscribe::new(77).filter(on.topic("t")).filter(on.topic("never")).bytes(Version::V311));
+    assert!(matches!(client.recv(), Packet::UnsubAck { packet_id: 77, .. }));
     client.publish(on.topic("t"), "x", 0);
     client.expect_quiet();
 }
@@ -265,12 +221,7 @@ fn mqtt311_4_4_0_1_unacknowledged_packets_are_sent_again(on: &Stage) {
     let mut again = [(); 3].map(|()| client.recv());
     client.expect_quiet();
     again.sort_by_key(|packet| matches!(packet, Packet::PubRel { .. }));
-    let [
-        Packet::Publish(one),
-        Packet::Publish(two),
-        Packet::PubRel { packet_id, .. },
-    ] = &again
-    else {
+    let [Packet::Publish(one), Packet::Publish(two), Packet::PubRel { packet_id, .. }] = &again else {
         panic!("{again:?}")
     };
     assert!(one.dup && two.dup);
@@ -280,13 +231,9 @@ fn mqtt311_4_4_0_1_unacknowledged_packets_are_sent_again(on: &Stage) {
 
 fn mqtt311_4_8_0_1_a_violation_closes_without_a_packet(on: &Stage) {
     // There is no DISCONNECT from a server before 5.0; the parser refuses one.
-    for bytes in [
-        &[0x00, 0][..],
-        &[0x36, 4, 0, 1, b'a', 0],
-        &[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
-        &[0xF0, 0],
-        &[0xC0, 1, 0],
-    ] {
+    for bytes in
+        [&[0x00, 0][..], &[0x36, 4, 0, 1, b'a', 0], &[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F], &[0xF0, 0], &[0xC0, 1, 0]]
+    {
         on.closed_after_connect_v311(bytes);
     }
 }

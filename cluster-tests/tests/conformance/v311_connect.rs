@@ -55,18 +55,12 @@ fn mqtt311_3_1_2_2_an_unsupported_level_is_answered_with_1(on: &Stage) {
         let answer = client.bytes_until_closed();
         // In the form of 3.1.1, which is what a client that knows no other version can read, or that of 5.0.
         let of_v5 = matches!(answer.as_slice(), [0x20, _, 0, 0x84, ..]) && level > 5;
-        assert!(
-            answer == [0x20, 2, 0, 1] || of_v5,
-            "level {level}: {answer:02X?}"
-        );
+        assert!(answer == [0x20, 2, 0, 1] || of_v5, "level {level}: {answer:02X?}");
     }
 }
 
 fn mqtt311_3_1_2_3_the_reserved_connect_flag_is_0(on: &Stage) {
-    assert_eq!(
-        on.refused_connect(Version::V311, &hello(on).flags(3).bytes()),
-        None
-    );
+    assert_eq!(on.refused_connect(Version::V311, &hello(on).flags(3).bytes()), None);
 }
 
 fn mqtt311_3_1_2_4_without_clean_session_the_session_is_kept(on: &Stage) {
@@ -92,10 +86,7 @@ fn mqtt311_3_1_2_5_qos_1_and_2_are_stored_while_away(on: &Stage) {
     let (mut client, _) = on.connect(&hello(on).clean(false));
     for number in 0..10 {
         let message = client.take();
-        assert_eq!(
-            (message.text(), message.qos),
-            (number.to_string(), 1 + number % 2)
-        );
+        assert_eq!((message.text(), message.qos), (number.to_string(), 1 + number % 2));
     }
     clean_up(on);
 }
@@ -139,10 +130,7 @@ fn mqtt311_3_1_2_8_the_will_is_published_unless_disconnected(on: &Stage) {
         let (client, _) = on.connect(&hello(on).will(Will::new(&will, "gone").qos(qos)));
         client.reset();
         let message = watcher.take();
-        assert_eq!(
-            (message.text().as_str(), message.qos, message.retain),
-            ("gone", qos, false)
-        );
+        assert_eq!((message.text().as_str(), message.qos, message.retain), ("gone", qos, false));
     }
     // A takeover closes the connection without a DISCONNECT.
     let (mut old, _) = on.connect(&hello(on).will(Will::new(&will, "taken over")));
@@ -167,10 +155,7 @@ fn mqtt311_3_1_2_10_after_disconnect_there_is_no_will(on: &Stage) {
 
 fn mqtt311_3_1_2_13_will_flags_without_will_are_refused(on: &Stage) {
     for flags in [0x0A, 0x12, 0x22, 0x3A] {
-        assert_eq!(
-            on.refused_connect(Version::V311, &hello(on).flags(flags).bytes()),
-            None
-        );
+        assert_eq!(on.refused_connect(Version::V311, &hello(on).flags(flags).bytes()), None);
     }
 }
 
@@ -203,10 +188,7 @@ fn mqtt311_3_1_2_22_a_password_needs_a_user_name(on: &Stage) {
         (hello(on).user_name("u"), 0x02),
         (hello(on).user_name("u").password("p"), 0x82),
     ] {
-        assert_eq!(
-            on.refused_connect(Version::V311, &connect.flags(flags).bytes()),
-            None
-        );
+        assert_eq!(on.refused_connect(Version::V311, &connect.flags(flags).bytes()), None);
     }
 }
 
@@ -218,17 +200,12 @@ fn mqtt311_3_1_2_24_a_silent_client_is_closed(on: &Stage) {
     let start = std::time::Instant::now();
     client.expect_close();
     let passed = start.elapsed();
-    assert!(
-        (1_450..3_500).contains(&passed.as_millis()),
-        "closed after {passed:?}"
-    );
+    assert!((1_450..3_500).contains(&passed.as_millis()), "closed after {passed:?}");
     assert_eq!(watcher.take().text(), "gone");
 }
 
 fn mqtt311_3_1_3_6_an_empty_client_id_is_assigned_one(on: &Stage) {
-    let mut clients: Vec<_> = (0..3)
-        .map(|_| on.connect(&Connect::new(Version::V311, "")).0)
-        .collect();
+    let mut clients: Vec<_> = (0..3).map(|_| on.connect(&Connect::new(Version::V311, "")).0).collect();
     for client in &mut clients {
         client.expect_quiet();
     }
@@ -240,21 +217,14 @@ fn mqtt311_3_1_3_8_an_empty_client_id_needs_clean_session(on: &Stage) {
 }
 
 fn mqtt311_3_1_4_1_a_malformed_connect_is_closed_without_connack(on: &Stage) {
-    let whole = hello(on)
-        .will(Will::new(on.topic("w"), "x"))
-        .user_name("u")
-        .password("p")
-        .body();
+    let whole = hello(on).will(Will::new(on.topic("w"), "x")).user_name("u").password("p").body();
     let mut bodies: Vec<_> = (0..whole.len()).map(|cut| whole[..cut].to_vec()).collect();
     bodies.push([&whole[..], &[0]].concat());
     for body in bodies {
         let mut client = on.open(Version::V311);
         client.send(&packet(first::CONNECT, &body));
         let answer = client.bytes_until_closed();
-        assert!(
-            answer.is_empty(),
-            "{body:02X?} was answered with {answer:02X?}"
-        );
+        assert!(answer.is_empty(), "{body:02X?} was answered with {answer:02X?}");
     }
 }
 
@@ -289,13 +259,7 @@ fn mqtt311_3_1_4_5_nothing_behind_a_rejected_connect_is_processed(on: &Stage) {
     watcher.subscribe(&topic, 0);
     let rejected = Connect::new(Version::V311, "").clean(false);
     let mut client = on.open(Version::V311);
-    client.send(
-        &[
-            rejected.bytes(),
-            Publish::new(&topic, "x").bytes(Version::V311),
-        ]
-        .concat(),
-    );
+    client.send(&[rejected.bytes(), Publish::new(&topic, "x").bytes(Version::V311)].concat());
     client.until_closed();
     watcher.publish(&topic, "marker", 0);
     assert!(watcher.take_until("marker").is_empty());
@@ -327,20 +291,9 @@ fn mqtt311_3_2_2_4_an_error_has_session_present_0_and_closes(on: &Stage) {
     let (client, _) = on.connect(&good);
     client.disconnect();
     let bad = hello(on).clean(false).user_name("alice").password("wrong");
-    assert!(matches!(
-        on.refused_connect(Version::V311, &bad.bytes()),
-        Some(4 | 5)
-    ));
-    assert!(matches!(
-        on.refused_connect(Version::V311, &hello(on).bytes()),
-        Some(4 | 5)
-    ));
+    assert!(matches!(on.refused_connect(Version::V311, &bad.bytes()), Some(4 | 5)));
+    assert!(matches!(on.refused_connect(Version::V311, &hello(on).bytes()), Some(4 | 5)));
     let (mut client, ack) = on.connect(&good);
     assert!(ack.session_present);
-    assert!(
-        client
-            .fence()
-            .iter()
-            .all(|packet| !matches!(packet, Packet::ConnAck(_)))
-    );
+    assert!(client.fence().iter().all(|packet| !matches!(packet, Packet::ConnAck(_))));
 }

@@ -27,9 +27,7 @@ fn mqtt_6_0_0_1_a_frame_that_is_not_binary_closes() {
     let mut watcher = on.v5("w");
     watcher.subscribe(&will, 0);
     let (mut client, _) = on.connect(&on.hello(Version::V5, "c").will(Will::new(&will, "gone")));
-    frames(&mut client)
-        .send_frame(&Frame::new(opcode::TEXT, PINGREQ))
-        .expect("the connection is open");
+    frames(&mut client).send_frame(&Frame::new(opcode::TEXT, PINGREQ)).expect("the connection is open");
     let packets = client.until_closed();
     assert!(!packets.contains(&Packet::PingResp), "{packets:?}");
     assert_eq!(watcher.take().text(), "gone");
@@ -59,9 +57,7 @@ fn mqtt_6_0_0_2_packets_are_not_aligned_with_frames() {
     for size in [1, 2, 7, all.len()] {
         let mut client = on.open(Version::V5);
         for part in all.chunks(size) {
-            frames(&mut client)
-                .send_binary(part)
-                .expect("the connection is open");
+            frames(&mut client).send_binary(part).expect("the connection is open");
         }
         assert!(matches!(client.recv(), Packet::ConnAck(ack) if ack.reason == 0));
         client.wait_for("SUBACK", |packet| matches!(packet, Packet::SubAck { .. }));
@@ -82,9 +78,7 @@ fn mqtt_6_0_0_2_a_message_may_be_fragmented() {
         Frame::new(opcode::CONTINUATION, &PINGREQ[1..]),
         Frame::new(opcode::BINARY, &[][..]),
     ] {
-        websocket
-            .send_frame(&frame)
-            .expect("the connection is open");
+        websocket.send_frame(&frame).expect("the connection is open");
     }
     assert_eq!(client.recv(), Packet::PingResp);
 }
@@ -95,10 +89,7 @@ fn mqtt_6_0_0_3_without_mqtt_on_offer_nothing_else_is_chosen() {
     let mut socket = tcp(address).expect("the listener accepts");
     let upgrade = Upgrade::new("/mqtt").protocol("chat, superchat");
     let response = request(&mut socket, &upgrade.bytes()).expect("an HTTP response");
-    assert!(
-        response.status >= 400 || response.header("Sec-WebSocket-Protocol").is_none(),
-        "{response:?}"
-    );
+    assert!(response.status >= 400 || response.header("Sec-WebSocket-Protocol").is_none(), "{response:?}");
 }
 
 #[test]
@@ -106,12 +97,8 @@ fn mqtt_6_0_0_4_the_subprotocol_chosen_is_mqtt() {
     let address = Broker::shared().address(Transport::WebSocket);
     for list in ["mqtt", "chat, mqtt", "mqtt,chat", "chat,mqtt, superchat"] {
         let socket = tcp(address).expect("the listener accepts");
-        let websocket = WebSocket::open(Box::new(socket), &Upgrade::new("/mqtt").protocol(list))
-            .expect("an upgrade");
-        assert_eq!(
-            websocket.response.header("Sec-WebSocket-Protocol"),
-            Some("mqtt")
-        );
+        let websocket = WebSocket::open(Box::new(socket), &Upgrade::new("/mqtt").protocol(list)).expect("an upgrade");
+        assert_eq!(websocket.response.header("Sec-WebSocket-Protocol"), Some("mqtt"));
     }
 }
 
@@ -120,26 +107,8 @@ fn mqtt_6_0_0_1_a_close_frame_is_answered() {
     let on = stage();
     let mut client = on.v5("c");
     let websocket = frames(&mut client);
-    websocket
-        .send_frame(&Frame::new(opcode::CLOSE, 1000u16.to_be_bytes()))
-        .expect("the connection is open");
-    let frame = websocket
-        .read_frame(Instant::now() + PATIENCE)
-        .expect("an answer in time");
-    assert!(
-        matches!(
-            frame,
-            Some(Frame {
-                opcode: opcode::CLOSE,
-                ..
-            })
-        ),
-        "{frame:?}"
-    );
-    assert_eq!(
-        websocket
-            .read_frame(Instant::now() + PATIENCE)
-            .expect("a close in time"),
-        None
-    );
+    websocket.send_frame(&Frame::new(opcode::CLOSE, 1000u16.to_be_bytes())).expect("the connection is open");
+    let frame = websocket.read_frame(Instant::now() + PATIENCE).expect("an answer in time");
+    assert!(matches!(frame, Some(Frame { opcode: opcode::CLOSE, .. })), "{frame:?}");
+    assert_eq!(websocket.read_frame(Instant::now() + PATIENCE).expect("a close in time"), None);
 }

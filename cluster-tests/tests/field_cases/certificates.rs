@@ -39,11 +39,7 @@ impl Scene {
                     "tls = { cert = \"server.crt\", key = \"server.key\", ca = \"clients.crt\", verify = \"require\" }",
                 ),
         );
-        Self {
-            broker,
-            servers,
-            clients,
-        }
+        Self { broker, servers, clients }
     }
 
     /// Twenty clients that stay, half of them with certificates.
@@ -51,14 +47,9 @@ impl Scene {
         let leaf = self.clients.client("device");
         (0..20)
             .map(|number| {
-                let (listener, leaf) = if number % 2 == 0 {
-                    ("tls", None)
-                } else {
-                    ("mutual", Some(&leaf))
-                };
+                let (listener, leaf) = if number % 2 == 0 { ("tls", None) } else { ("mutual", Some(&leaf)) };
                 let address = self.broker.listener(listener);
-                let socket =
-                    tls(address, self.servers.client_config(leaf)).expect("a TLS handshake");
+                let socket = tls(address, self.servers.client_config(leaf)).expect("a TLS handshake");
                 let mut client = Client::new(Link::Stream(Box::new(socket)), Version::V5);
                 client.connect(&Connect::new(Version::V5, format!("{listener}{number}")));
                 client
@@ -67,8 +58,7 @@ impl Scene {
     }
 
     fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.broker.folder().join(name), content)
-            .expect("the folder can be written");
+        std::fs::write(self.broker.folder().join(name), content).expect("the folder can be written");
     }
 
     fn write_leaf(&self, leaf: &Leaf) {
@@ -79,11 +69,7 @@ impl Scene {
     /// The serial number of the certificate that a new connection is shown.
     fn serial(&self) -> u64 {
         // A configuration of its own: a resumed session would show the old certificate.
-        let socket = tls(
-            self.broker.listener("tls"),
-            self.servers.client_config(None),
-        )
-        .expect("a TLS handshake");
+        let socket = tls(self.broker.listener("tls"), self.servers.client_config(None)).expect("a TLS handshake");
         let certificates = socket.conn.peer_certificates().expect("a certificate");
         serial_of(&certificates[0])
     }
@@ -127,9 +113,7 @@ fn serial_of(der: &[u8]) -> u64 {
     assert_eq!(rest[..5], [0xA0, 3, 2, 1, 2], "version 3");
     assert_eq!(rest[5], 0x02, "an INTEGER");
     let length = usize::from(rest[6]);
-    rest[7..7 + length]
-        .iter()
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    rest[7..7 + length].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[track_caller]
@@ -156,10 +140,7 @@ fn field_case_37_a_new_certificate_is_used_and_nobody_is_dropped() {
     scene.broker.signal(libc::SIGHUP);
     let start = Instant::now();
     while scene.is_accepted(&old) || !scene.is_accepted(&new) {
-        assert!(
-            start.elapsed() < AFTER_SIGNAL,
-            "the old authority is still in use"
-        );
+        assert!(start.elapsed() < AFTER_SIGNAL, "the old authority is still in use");
         std::thread::sleep(Duration::from_millis(20));
     }
     all_still_there(&mut clients);
@@ -188,9 +169,8 @@ fn field_case_37_broken_files_leave_the_old_ones_in_use() {
         let position = scene.broker.log().len();
         scene.write(name, content);
         scene.broker.signal(libc::SIGHUP);
-        let line = scene.broker.log().wait(position, AFTER_SIGNAL, |line| {
-            line.field("level").as_deref() == Some("ERROR")
-        });
+        let line =
+            scene.broker.log().wait(position, AFTER_SIGNAL, |line| line.field("level").as_deref() == Some("ERROR"));
         assert!(line.is_some(), "no error about {name} in the log");
         assert_eq!(scene.serial(), 1_001);
         assert!(scene.is_accepted(&scene.clients.client("device")));

@@ -44,11 +44,7 @@ fn one_missing_puback(transport: Transport) {
         };
         assert_eq!(message.text(), number.to_string());
         open.push_back(message);
-        assert!(
-            open.len() <= 20,
-            "{} open with a Receive Maximum of 20",
-            open.len()
-        );
+        assert!(open.len() <= 20, "{} open with a Receive Maximum of 20", open.len());
         // All but the first are acknowledged, in batches, so that the window is often full.
         if open.len() == 20 {
             for message in open.drain(1..) {
@@ -60,10 +56,7 @@ fn one_missing_puback(transport: Transport) {
             pings += 1;
         }
     }
-    assert_eq!(
-        open.front().map(|message| message.text()),
-        Some("0".to_owned())
-    );
+    assert_eq!(open.front().map(|message| message.text()), Some("0".to_owned()));
     while pings > 0 {
         assert_eq!(client.recv(), Packet::PingResp);
         pings -= 1;
@@ -84,11 +77,7 @@ fn field_case_27_a_new_connection_has_a_fresh_quota_over_websocket() {
 fn fresh_quota(transport: Transport) {
     let on = Stage::shared(transport);
     let topic = on.topic("t");
-    let hello = |maximum| {
-        on.hello(Version::V5, "s")
-            .durable(3_600)
-            .number(id::RECEIVE_MAXIMUM, maximum)
-    };
+    let hello = |maximum| on.hello(Version::V5, "s").durable(3_600).number(id::RECEIVE_MAXIMUM, maximum);
     let (mut client, _) = on.connect(&hello(1));
     client.subscribe(&topic, 2);
     let mut publisher = on.v5("p");
@@ -128,25 +117,16 @@ fn field_case_28_what_is_too_large_is_dropped_and_blocks_nothing() {
         for payload in [b"small-1".to_vec(), vec![b'x'; 10_000], b"small-2".to_vec()] {
             publisher.publish(&topic, payload, qos);
         }
-        let limited = on
-            .hello(Version::V5, "s")
-            .durable(3_600)
-            .number(id::MAXIMUM_PACKET_SIZE, 1_000);
+        let limited = on.hello(Version::V5, "s").durable(3_600).number(id::MAXIMUM_PACKET_SIZE, 1_000);
         let (mut client, ack) = on.connect(&limited);
         assert!(ack.session_present);
-        assert_eq!(
-            [client.take().text(), client.take().text()],
-            ["small-1", "small-2"]
-        );
+        assert_eq!([client.take().text(), client.take().text()], ["small-1", "small-2"]);
         // Live: exactly the limit, and one byte above it, with everything counted.
         for size in [1_000, 1_001, 1_000, 1_001] {
             publisher.deliver(&sized(&topic, qos, size));
         }
         let got = got_before_marker(&mut publisher, &mut client, &topic);
-        assert_eq!(
-            got.iter().map(|message| message.size).collect::<Vec<_>>(),
-            [1_000, 1_000]
-        );
+        assert_eq!(got.iter().map(|message| message.size).collect::<Vec<_>>(), [1_000, 1_000]);
         // Never again, not even to a connection without the limit.
         client.disconnect();
         let (mut client, ack) = on.connect(&on.hello(Version::V5, "s").durable(3_600));
@@ -160,10 +140,7 @@ fn field_case_28_what_is_too_large_is_dropped_and_blocks_nothing() {
 fn field_case_28_the_drop_is_counted() {
     let broker = start(Setup::new().section("[sys]\ninterval = \"1s\""));
     let on = Stage::new(&broker, Transport::Tcp);
-    let (mut client, _) = on.connect(
-        &on.hello(Version::V5, "s")
-            .number(id::MAXIMUM_PACKET_SIZE, 1_000),
-    );
+    let (mut client, _) = on.connect(&on.hello(Version::V5, "s").number(id::MAXIMUM_PACKET_SIZE, 1_000));
     client.subscribe("t", 1);
     let mut publisher = on.v5("p");
     for _ in 0..3 {

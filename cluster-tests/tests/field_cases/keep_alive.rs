@@ -36,9 +36,7 @@ fn edges(on: &Stage) {
         scope.spawn(|| ends(on, "receiving", |client, feeder| feed(on, client, feeder)));
         scope.spawn(|| ends(on, "trickling", |client, _| client.send_unless_closed(b"x")));
         scope.spawn(|| {
-            stays(on, "publishing", 2, 1_000, |client| {
-                client.send_publish(&Publish::new(on.topic("t"), "x"))
-            })
+            stays(on, "publishing", 2, 1_000, |client| client.send_publish(&Publish::new(on.topic("t"), "x")))
         });
         scope.spawn(|| stays(on, "pinging", 2, 2_500, |client| client.send(&PINGREQ)));
         scope.spawn(|| stays(on, "without", 0, 10_000, |_| {}));
@@ -53,12 +51,7 @@ fn edges(on: &Stage) {
 
 fn connect(on: &Stage, name: &str, keep_alive: u16) -> Client {
     let will = Will::new(on.topic(&format!("w/{name}")), name).qos(1);
-    on.connect(
-        &on.hello(Version::V311, name)
-            .keep_alive(keep_alive)
-            .will(will),
-    )
-    .0
+    on.connect(&on.hello(Version::V311, name).keep_alive(keep_alive).will(will)).0
 }
 
 /// Does `act` every half second; the server must close between 3.0 and 4.5 s after the CONNECT.
@@ -77,17 +70,11 @@ fn ends(on: &Stage, name: &str, mut act: impl FnMut(&mut Client, &mut Client)) {
         while let Some(event) = client.event(next) {
             if event == Event::Closed {
                 let after = start.elapsed();
-                assert!(
-                    (3_000..4_700).contains(&after.as_millis()),
-                    "{name} was closed after {after:?}"
-                );
+                assert!((3_000..4_700).contains(&after.as_millis()), "{name} was closed after {after:?}");
                 return;
             }
         }
-        assert!(
-            start.elapsed() < Duration::from_secs(8),
-            "{name} was not closed"
-        );
+        assert!(start.elapsed() < Duration::from_secs(8), "{name} was not closed");
     }
 }
 
@@ -102,13 +89,7 @@ fn feed(on: &Stage, client: &mut Client, feeder: &mut Client) {
 }
 
 /// Does `act` at each interval; the connection must stay.
-fn stays(
-    on: &Stage,
-    name: &str,
-    keep_alive: u16,
-    interval_ms: u64,
-    mut act: impl FnMut(&mut Client),
-) {
+fn stays(on: &Stage, name: &str, keep_alive: u16, interval_ms: u64, mut act: impl FnMut(&mut Client)) {
     let mut client = connect(on, name, keep_alive);
     let end = Instant::now() + WATCHED;
     let mut next = Instant::now();

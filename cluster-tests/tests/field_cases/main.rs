@@ -35,12 +35,7 @@ fn tcp() -> Stage<'static> {
 /// A stage on the broker with listeners of all four transports.
 fn over(transport: Transport) -> Stage<'static> {
     static BROKER: OnceLock<Broker> = OnceLock::new();
-    let broker = BROKER.get_or_init(|| {
-        Setup::new()
-            .with_tls()
-            .start()
-            .expect("these tests start their own broker")
-    });
+    let broker = BROKER.get_or_init(|| Setup::new().with_tls().start().expect("these tests start their own broker"));
     Stage::new(broker, transport)
 }
 

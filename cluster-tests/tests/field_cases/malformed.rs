@@ -7,8 +7,7 @@ use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::stage::Stage;
 use holdfast_cluster_tests::transport::Transport;
 use holdfast_cluster_tests::wire::{
-    Ack, Connect, PINGREQ, Publish, Subscribe, Unsubscribe, Version, Will, first, id, packet,
-    prefixed,
+    Ack, Connect, PINGREQ, Publish, Subscribe, Unsubscribe, Version, Will, first, id, packet, prefixed,
 };
 
 use crate::start;
@@ -25,22 +24,14 @@ fn bad_after_connect(on: &Stage) -> Vec<Vec<u8>> {
         Publish::new(&topic, "x").qos(1, 0).bytes(Version::V5),
         Publish::new(&topic, "x").qos(2, 0).bytes(Version::V5),
         vec![0x30, 0x80, 0x80, 0x80, 0x80, 0x01],
-        packet(
-            0x80,
-            &Subscribe::new(1).filter(&topic, 0).bytes(Version::V5)[2..],
-        ),
-        packet(
-            0x8F,
-            &Subscribe::new(1).filter(&topic, 0).bytes(Version::V5)[2..],
-        ),
+        packet(0x80, &Subscribe::new(1).filter(&topic, 0).bytes(Version::V5)[2..]),
+        packet(0x8F, &Subscribe::new(1).filter(&topic, 0).bytes(Version::V5)[2..]),
         Subscribe::new(1).bytes(Version::V5),
         Subscribe::new(0).filter(&topic, 0).bytes(Version::V5),
         Subscribe::new(1).filter(&topic, 0xC0).bytes(Version::V5),
         Unsubscribe::new(1).bytes(Version::V5),
         on.hello(Version::V5, "second").bytes(),
-        Publish::new(&topic, "x")
-            .number(id::SUBSCRIPTION_IDENTIFIER, 1)
-            .bytes(Version::V5),
+        Publish::new(&topic, "x").number(id::SUBSCRIPTION_IDENTIFIER, 1).bytes(Version::V5),
         Publish::new(&topic, "x")
             .number(id::MESSAGE_EXPIRY_INTERVAL, 1)
             .number(id::MESSAGE_EXPIRY_INTERVAL, 1)
@@ -55,12 +46,7 @@ fn bad_after_connect(on: &Stage) -> Vec<Vec<u8>> {
         vec![0x30, 0xFF, 0xFF, 0xFF, 0x7F],
         vec![0xFF; 64],
     ];
-    for bad in [
-        &b"a\0b"[..],
-        &[0xC3, 0x28],
-        &[0xED, 0xA0, 0x80],
-        &[0xF5, 0x80, 0x80, 0x80],
-    ] {
+    for bad in [&b"a\0b"[..], &[0xC3, 0x28], &[0xED, 0xA0, 0x80], &[0xF5, 0x80, 0x80, 0x80]] {
         items.push(Publish::new(bad, "x").bytes(Version::V5));
         items.push(Subscribe::new(1).filter(bad, 0).bytes(Version::V5));
         items.push(Unsubscribe::new(1).filter(bad).bytes(Version::V5));
@@ -73,9 +59,7 @@ fn bad_from_the_start(on: &Stage) -> Vec<Vec<u8>> {
     let mut items = vec![
         PINGREQ.to_vec(),
         Publish::new(on.topic("t"), "x").bytes(Version::V5),
-        Subscribe::new(1)
-            .filter(on.topic("t"), 0)
-            .bytes(Version::V5),
+        Subscribe::new(1).filter(on.topic("t"), 0).bytes(Version::V5),
         vec![first::DISCONNECT, 0],
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
@@ -87,11 +71,7 @@ fn bad_from_the_start(on: &Stage) -> Vec<Vec<u8>> {
     ];
     for bad in [&b"a\0b"[..], &[0xC3, 0x28], &[0xED, 0xA0, 0x80]] {
         items.push(Connect::new(Version::V5, bad).bytes());
-        items.push(
-            on.hello(Version::V5, "will")
-                .will(Will::new(bad, "x"))
-                .bytes(),
-        );
+        items.push(on.hello(Version::V5, "will").will(Will::new(bad, "x")).bytes());
         items.push(on.hello(Version::V311, "user").user_name(bad).bytes());
     }
     items
@@ -110,25 +90,16 @@ impl Bystanders {
         let topic = on.topic("bystanders");
         let mut subscriber = on.v5("bystander");
         subscriber.subscribe("#", 1);
-        Self {
-            publisher: on.v5("other"),
-            subscriber,
-            topic,
-            count: 0,
-        }
+        Self { publisher: on.v5("other"), subscriber, topic, count: 0 }
     }
 
     /// One message goes through at once, and is all that came.
     fn go_on(&mut self) {
         self.count += 1;
         let start = Instant::now();
-        self.publisher
-            .publish(&self.topic, self.count.to_string(), 1);
+        self.publisher.publish(&self.topic, self.count.to_string(), 1);
         let message = self.subscriber.take();
-        assert_eq!(
-            (message.topic.as_str(), message.text()),
-            (self.topic.as_str(), self.count.to_string())
-        );
+        assert_eq!((message.topic.as_str(), message.text()), (self.topic.as_str(), self.count.to_string()));
         assert!(start.elapsed() < Duration::from_secs(2));
     }
 }
@@ -162,8 +133,7 @@ fn field_case_33_malformed_input_hurts_nobody_else() {
 
 #[test]
 fn field_case_33_a_large_length_and_silence_cost_no_memory() {
-    let broker =
-        start(Setup::new().mqtt("max_packet_size = \"256MB\"\nmax_queued_bytes = \"256MB\""));
+    let broker = start(Setup::new().mqtt("max_packet_size = \"256MB\"\nmax_queued_bytes = \"256MB\""));
     let on = Stage::new(&broker, Transport::Tcp);
     let mut bystanders = Bystanders::new(&on);
     bystanders.go_on();
@@ -192,10 +162,7 @@ fn field_case_33_http_on_the_mqtt_port_is_told_where_websocket_is() {
     let answer = String::from_utf8_lossy(&client.bytes_until_closed()).into_owned();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     let websocket = on.broker().address(Transport::WebSocket);
-    assert!(
-        answer.contains("ws://") && answer.contains(&websocket.port().to_string()),
-        "{answer}"
-    );
+    assert!(answer.contains("ws://") && answer.contains(&websocket.port().to_string()), "{answer}");
 }
 
 #[test]
@@ -207,14 +174,7 @@ fn field_case_33_the_log_names_address_client_and_reason_once() {
     let mut addresses = Vec::new();
     for _ in 0..100 {
         let mut client = on.v5("noisy");
-        addresses.push(
-            client
-                .link()
-                .tcp()
-                .local_addr()
-                .expect("a socket")
-                .to_string(),
-        );
+        addresses.push(client.link().tcp().local_addr().expect("a socket").to_string());
         client.send(&[0xC1, 0]);
         client.until_closed();
     }
@@ -223,24 +183,9 @@ fn field_case_33_the_log_names_address_client_and_reason_once() {
     let warns = |line: &holdfast_cluster_tests::process::Line| {
         line.field("level").as_deref() == Some("WARN") && line.contains(&client_id)
     };
-    let line = broker
-        .log()
-        .wait(position, Duration::from_secs(5), warns)
-        .expect("a warning about the client");
-    assert!(
-        addresses.iter().any(|address| line.contains(address)),
-        "no address: {}",
-        line.text
-    );
+    let line = broker.log().wait(position, Duration::from_secs(5), warns).expect("a warning about the client");
+    assert!(addresses.iter().any(|address| line.contains(address)), "no address: {}", line.text);
     assert!(line.field("reason").is_some(), "no reason: {}", line.text);
-    let lines = broker
-        .log()
-        .since(position)
-        .iter()
-        .filter(|line| warns(line))
-        .count();
-    assert!(
-        lines <= seconds + 1,
-        "{lines} lines in {seconds} s for one cause"
-    );
+    let lines = broker.log().since(position).iter().filter(|line| warns(line)).count();
+    assert!(lines <= seconds + 1, "{lines} lines in {seconds} s for one cause");
 }

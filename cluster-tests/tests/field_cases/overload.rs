@@ -22,17 +22,14 @@ fn field_case_40_many_subscribers_that_do_not_read_cost_bounded_memory() {
 
 /// Publishes `count` messages of 1 KB while `stalled` pairs of subscribers (QoS 0, and QoS 1 without acknowledgements) read nothing.
 fn stalled_subscribers(stalled: usize, count: u32) {
-    let limits =
-        "max_packet_size = \"64KB\"\nmax_queued_bytes = \"256KB\"\nmax_queued_messages = 10000";
+    let limits = "max_packet_size = \"64KB\"\nmax_queued_bytes = \"256KB\"\nmax_queued_messages = 10000";
     let broker = start(Setup::new().mqtt(limits));
     let on = Stage::new(&broker, Transport::Tcp);
     let topic = on.topic("t");
     let mut quiet = Vec::new();
     for number in 0..stalled {
         for qos in [0, 1] {
-            let hello = on
-                .hello(Version::V5, &format!("s{number}q{qos}"))
-                .number(id::RECEIVE_MAXIMUM, 65_535);
+            let hello = on.hello(Version::V5, &format!("s{number}q{qos}")).number(id::RECEIVE_MAXIMUM, 65_535);
             let (mut client, _) = on.connect(&hello);
             client.subscribe(&topic, qos);
             quiet.push(client);
@@ -47,16 +44,8 @@ fn stalled_subscribers(stalled: usize, count: u32) {
     let grown = broker.resident_bytes().saturating_sub(before);
     // The queue, the window and the buffer of each, with room for what the allocator keeps.
     let allowed = (16 << 20) + quiet.len() as u64 * (1 << 20);
-    assert!(
-        grown < allowed,
-        "{} KB for {} subscribers",
-        grown >> 10,
-        quiet.len()
-    );
-    assert!(
-        slowest < Duration::from_millis(500),
-        "the reader waited {slowest:?} for a message"
-    );
+    assert!(grown < allowed, "{} KB for {} subscribers", grown >> 10, quiet.len());
+    assert!(slowest < Duration::from_millis(500), "the reader waited {slowest:?} for a message");
     assert!(broker.is_running());
 }
 
@@ -70,21 +59,13 @@ fn run(publisher: &mut Client, reader: &mut Client, topic: &str, count: u32) -> 
             let mut payload = vec![b'x'; 1_024];
             payload[..4].copy_from_slice(&number.to_be_bytes());
             let packet_id = (number % BATCH) as u16 + 1;
-            bytes.extend(
-                Publish::new(topic, payload)
-                    .qos(1, packet_id)
-                    .bytes(Version::V5),
-            );
+            bytes.extend(Publish::new(topic, payload).qos(1, packet_id).bytes(Version::V5));
         }
         let sent = Instant::now();
         publisher.send(&bytes);
         for number in start..start + BATCH {
             let message = reader.take();
-            assert_eq!(
-                message.payload[..4],
-                number.to_be_bytes(),
-                "the reader missed something"
-            );
+            assert_eq!(message.payload[..4], number.to_be_bytes(), "the reader missed something");
         }
         slowest = slowest.max(sent.elapsed());
         for packet_id in 1..=BATCH as u16 {
@@ -97,11 +78,7 @@ fn run(publisher: &mut Client, reader: &mut Client, topic: &str, count: u32) -> 
 /// A broker whose queues hold 100 messages, with this policy.
 fn with_policy(policy: &str) -> Broker {
     let lines = format!("max_queued_messages = 100\nqueue_full = \"{policy}\"");
-    start(
-        Setup::new()
-            .mqtt(&lines)
-            .section("[sys]\ninterval = \"1s\""),
-    )
+    start(Setup::new().mqtt(&lines).section("[sys]\ninterval = \"1s\""))
 }
 
 /// What a durable subscriber finds that was away while 300 QoS 1 and 50 QoS 0 messages were published.

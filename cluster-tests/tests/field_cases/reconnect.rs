@@ -81,10 +81,7 @@ fn field_case_25_an_outgoing_qos_2_delivery_goes_on_with_pubrel() {
             assert!(ack.session_present);
             client = again;
             let packet = client.recv();
-            assert!(
-                matches!(packet, Packet::PubRel { packet_id, .. } if packet_id == message.packet_id),
-                "{packet:?}"
-            );
+            assert!(matches!(packet, Packet::PubRel { packet_id, .. } if packet_id == message.packet_id), "{packet:?}");
         }
         client.send_ack(first::PUBCOMP, message.packet_id);
         client.expect_quiet();
@@ -98,9 +95,8 @@ fn field_case_25_an_outgoing_qos_2_delivery_goes_on_with_pubrel() {
 fn field_case_26_the_backlog_comes_complete_with_its_old_identifiers() {
     let on = tcp();
     let topic = on.topic("t");
-    let hello = durable(&on, Version::V5, "s")
-        .number(id::RECEIVE_MAXIMUM, 20)
-        .will(Will::new(on.topic("will"), "gone"));
+    let hello =
+        durable(&on, Version::V5, "s").number(id::RECEIVE_MAXIMUM, 20).will(Will::new(on.topic("will"), "gone"));
     let mut watcher = on.v5("w");
     watcher.subscribe(on.topic("will"), 0);
     let (mut client, _) = on.connect(&hello);
@@ -122,23 +118,11 @@ fn field_case_26_the_backlog_comes_complete_with_its_old_identifiers() {
     let window: Vec<_> = (0..20).map(|_| client.recv_publish()).collect();
     client.expect_quiet();
     for (number, message) in window.iter().enumerate() {
-        assert_eq!(
-            (message.text(), message.dup),
-            (number.to_string(), number < 5)
-        );
+        assert_eq!((message.text(), message.dup), (number.to_string(), number < 5));
     }
     let ids: Vec<_> = window.iter().map(|message| message.packet_id).collect();
-    assert_eq!(
-        ids[..5],
-        seen.iter()
-            .map(|message| message.packet_id)
-            .collect::<Vec<_>>()
-    );
-    assert_eq!(
-        ids.iter().collect::<HashSet<_>>().len(),
-        20,
-        "an identifier twice: {ids:?}"
-    );
+    assert_eq!(ids[..5], seen.iter().map(|message| message.packet_id).collect::<Vec<_>>());
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 20, "an identifier twice: {ids:?}");
     for message in &window {
         client.acknowledge(message);
     }

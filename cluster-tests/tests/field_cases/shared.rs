@@ -27,10 +27,7 @@ struct Got(BTreeMap<u32, (u32, u32)>);
 
 impl Got {
     fn note(&mut self, message: &Message) {
-        let entry = self
-            .0
-            .entry(message.text().parse().expect("a number"))
-            .or_default();
+        let entry = self.0.entry(message.text().parse().expect("a number")).or_default();
         if message.dup {
             entry.1 += 1;
         } else {
@@ -41,9 +38,7 @@ impl Got {
     /// Takes and acknowledges all that waits at a client.
     fn drain(&mut self, client: &mut Client) {
         for packet in client.fence() {
-            let Packet::Publish(message) = packet else {
-                panic!("{packet:?}")
-            };
+            let Packet::Publish(message) = packet else { panic!("{packet:?}") };
             client.acknowledge(&message);
             self.note(&message);
         }
@@ -54,11 +49,7 @@ impl Got {
     fn drain_until(&mut self, clients: &mut [&mut Client], count: u32) {
         let deadline = std::time::Instant::now() + holdfast_cluster_tests::transport::PATIENCE;
         while self.0.len() < count as usize {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{} of {count} came",
-                self.0.len()
-            );
+            assert!(std::time::Instant::now() < deadline, "{} of {count} came", self.0.len());
             for client in clients.iter_mut() {
                 self.drain(client);
             }
@@ -130,11 +121,7 @@ fn field_case_43_members_that_restart_in_turn_lose_nothing() {
         // One of them breaks off in the middle of its messages, half of them unacknowledged, and comes back.
         let which = round as usize % 3;
         got.drain(&mut members[which]);
-        publish(
-            &mut publisher,
-            &on,
-            1_000 + round * 20..1_000 + (round + 1) * 20,
-        );
+        publish(&mut publisher, &on, 1_000 + round * 20..1_000 + (round + 1) * 20);
         let old = std::mem::replace(&mut members[which], on.v5("placeholder"));
         if round % 2 == 0 {
             old.reset()

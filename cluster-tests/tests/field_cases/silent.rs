@@ -24,12 +24,7 @@ struct Silent {
 
 impl Silent {
     fn new(what: &'static str, socket: impl Socket + 'static) -> Self {
-        Self {
-            what,
-            socket: Box::new(socket),
-            since: Instant::now(),
-            dribble: Vec::new(),
-        }
+        Self { what, socket: Box::new(socket), since: Instant::now(), dribble: Vec::new() }
     }
 }
 
@@ -48,10 +43,7 @@ fn quiet_connections(on: &Stage) -> Vec<Silent> {
     }));
     all.extend((0..20).map(|_| {
         let config = broker.client_config().expect("this broker has TLS");
-        Silent::new(
-            "TLS and nothing",
-            tls(broker.address(Transport::Tls), config).expect("a handshake"),
-        )
+        Silent::new("TLS and nothing", tls(broker.address(Transport::Tls), config).expect("a handshake"))
     }));
     all.extend((0..20).map(|_| {
         let mut socket = tcp(broker.address(Transport::WebSocket)).expect("the listener accepts");
@@ -78,16 +70,8 @@ fn all_are_closed(mut open: Vec<Silent>) {
             let look = Instant::now() + Duration::from_millis(1);
             let closed = matches!(read_some(silent.socket.as_mut(), &mut input, look), Ok(0));
             let age = silent.since.elapsed();
-            assert!(
-                closed || age < LIMIT + Duration::from_secs(2),
-                "{} is still open after {age:?}",
-                silent.what
-            );
-            assert!(
-                !closed || age > LIMIT / 2,
-                "{} was closed after {age:?}",
-                silent.what
-            );
+            assert!(closed || age < LIMIT + Duration::from_secs(2), "{} is still open after {age:?}", silent.what);
+            assert!(!closed || age > LIMIT / 2, "{} was closed after {age:?}", silent.what);
             !closed
         });
     }
@@ -105,10 +89,7 @@ fn field_case_38_silent_connections_are_closed_and_others_are_not() {
         clients.push(on.v5(&format!("c{number}")));
         slowest = slowest.max(start.elapsed());
     }
-    assert!(
-        slowest < Duration::from_millis(500),
-        "the slowest login took {slowest:?}"
-    );
+    assert!(slowest < Duration::from_millis(500), "the slowest login took {slowest:?}");
     all_are_closed(silent);
     // Three times the timer is over: those that logged in and are idle stay.
     std::thread::sleep(LIMIT);
@@ -120,10 +101,8 @@ fn field_case_38_silent_connections_are_closed_and_others_are_not() {
 #[test]
 fn field_case_38_an_upgrade_without_connect_is_closed() {
     let broker = start(timers());
-    let socket: TcpStream =
-        tcp(broker.address(Transport::WebSocket)).expect("the listener accepts");
-    let mut websocket = WebSocket::open(Box::new(socket), &Upgrade::new("/mqtt").protocol("mqtt"))
-        .expect("an upgrade");
+    let socket: TcpStream = tcp(broker.address(Transport::WebSocket)).expect("the listener accepts");
+    let mut websocket = WebSocket::open(Box::new(socket), &Upgrade::new("/mqtt").protocol("mqtt")).expect("an upgrade");
     let since = Instant::now();
     let closed = websocket.read_binary(&mut Vec::new(), since + LIMIT + Duration::from_secs(2));
     assert!(matches!(closed, Ok(0)), "{closed:?}");
@@ -133,8 +112,5 @@ fn field_case_38_an_upgrade_without_connect_is_closed() {
 /// Listeners `tcp` and `ws` with short timers.
 fn timers() -> Setup {
     let lines = "handshake_timeout = \"1s\"\nconnect_timeout = \"1s\"";
-    Setup::empty()
-        .listener("tcp", "mqtt", lines)
-        .listener("ws", "ws", lines)
-        .listener_lines(lines)
+    Setup::empty().listener("tcp", "mqtt", lines).listener("ws", "ws", lines).listener_lines(lines)
 }

@@ -33,9 +33,7 @@ fn device(on: &Stage, stop: &AtomicBool) -> Seen {
             match client.event(Instant::now() + Duration::from_millis(100)) {
                 Some(Event::Packet(Packet::Publish(message))) => {
                     seen.numbers.insert(message.text());
-                    client.send_unless_closed(
-                        &holdfast_cluster_tests::wire::Ack::new(0x40, message.packet_id).bytes(),
-                    );
+                    client.send_unless_closed(&holdfast_cluster_tests::wire::Ack::new(0x40, message.packet_id).bytes());
                 }
                 Some(Event::Packet(Packet::Disconnect { reason, .. })) => {
                     assert_eq!(reason, reason::SESSION_TAKEN_OVER);
@@ -77,9 +75,7 @@ fn field_case_42_two_devices_with_one_client_id_harm_nobody_else() {
         let devices: Vec<_> = (0..2).map(|_| scope.spawn(|| device(&on, &stop))).collect();
         let bystanders: Vec<_> = (0..20)
             .map(|number| (number, &on, &stop))
-            .map(|(number, on, stop)| {
-                scope.spawn(move || bystander(on, &format!("b{number}"), stop))
-            })
+            .map(|(number, on, stop)| scope.spawn(move || bystander(on, &format!("b{number}"), stop)))
             .collect();
         let mut publisher = on.v5("p");
         let end = Instant::now() + DURATION;
@@ -91,23 +87,15 @@ fn field_case_42_two_devices_with_one_client_id_harm_nobody_else() {
             thread::sleep(Duration::from_millis(50));
         }
         stop.store(true, Ordering::Relaxed);
-        let seen: Vec<Seen> = devices
-            .into_iter()
-            .map(|device| device.join().expect("a device that works"))
-            .collect();
-        let times: Vec<_> = bystanders
-            .into_iter()
-            .flat_map(|bystander| bystander.join().expect("an idle client"))
-            .collect();
+        let seen: Vec<Seen> = devices.into_iter().map(|device| device.join().expect("a device that works")).collect();
+        let times: Vec<_> =
+            bystanders.into_iter().flat_map(|bystander| bystander.join().expect("an idle client")).collect();
         (seen, times, published)
     });
     times.sort();
     let p99 = times[times.len() * 99 / 100];
     assert!(p99 < Duration::from_millis(200), "a PINGRESP took {p99:?}");
-    assert!(
-        seen.iter().map(|seen| seen.takeovers).sum::<usize>() > 5,
-        "there was no fight"
-    );
+    assert!(seen.iter().map(|seen| seen.takeovers).sum::<usize>() > 5, "there was no fight");
     nothing_lost(&on, &seen, &published);
     log_tells_it(&on, seen.iter().map(|seen| seen.connects).sum());
 }
@@ -116,17 +104,9 @@ fn field_case_42_two_devices_with_one_client_id_harm_nobody_else() {
 fn nothing_lost(on: &Stage, seen: &[Seen], published: &BTreeSet<String>) {
     let (mut client, ack) = on.connect(&on.hello(Version::V5, "dup").durable(3_600));
     assert!(ack.session_present);
-    let mut got: BTreeSet<String> = seen
-        .iter()
-        .flat_map(|seen| seen.numbers.iter().cloned())
-        .collect();
+    let mut got: BTreeSet<String> = seen.iter().flat_map(|seen| seen.numbers.iter().cloned()).collect();
     on.v5("q").publish(on.topic("t"), "marker", 1);
-    got.extend(
-        client
-            .take_until("marker")
-            .iter()
-            .map(holdfast_cluster_tests::wire::Message::text),
-    );
+    got.extend(client.take_until("marker").iter().map(holdfast_cluster_tests::wire::Message::text));
     let lost: Vec<_> = published.difference(&got).collect();
     assert!(lost.is_empty(), "{lost:?} of {} were lost", published.len());
 }
@@ -134,26 +114,12 @@ fn nothing_lost(on: &Stage, seen: &[Seen], published: &BTreeSet<String>) {
 /// One clear line with the client id and both addresses, and not a flood of them.
 fn log_tells_it(on: &Stage, connects: usize) {
     let client_id = on.client_id("dup");
-    let lines: Vec<_> = on
-        .broker()
-        .log()
-        .since(0)
-        .into_iter()
-        .filter(|line| line.contains(&client_id))
-        .collect();
-    let names_both = |line: &&holdfast_cluster_tests::process::Line| {
-        line.text.matches("127.0.0.1:").count() >= 2
-    };
+    let lines: Vec<_> = on.broker().log().since(0).into_iter().filter(|line| line.contains(&client_id)).collect();
+    let names_both = |line: &&holdfast_cluster_tests::process::Line| line.text.matches("127.0.0.1:").count() >= 2;
     assert!(
         lines.iter().any(|line| names_both(&line)),
         "no line names both addresses of {connects} fighting connections"
     );
-    let warnings = lines
-        .iter()
-        .filter(|line| line.field("level").as_deref() == Some("WARN"))
-        .count();
-    assert!(
-        warnings <= 2 * DURATION.as_secs() as usize + 2,
-        "{warnings} warnings in {DURATION:?}"
-    );
+    let warnings = lines.iter().filter(|line| line.field("level").as_deref() == Some("WARN")).count();
+    assert!(warnings <= 2 * DURATION.as_secs() as usize + 2, "{warnings} warnings in {DURATION:?}");
 }

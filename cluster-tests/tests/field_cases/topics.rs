@@ -18,14 +18,7 @@ fn field_case_23_wildcards_find_retained_messages() {
             let mut client = on.client(version, "c");
             client.subscribe(filter, 1);
             let message = client.take();
-            assert_eq!(
-                (
-                    message.topic.as_str(),
-                    message.text().as_str(),
-                    message.retain
-                ),
-                ("a/b/c", "value", true)
-            );
+            assert_eq!((message.topic.as_str(), message.text().as_str(), message.retain), ("a/b/c", "value", true));
         }
     }
 }
@@ -51,11 +44,7 @@ fn field_case_23_both_trees_arrive_when_both_are_asked_for() {
     }
     publisher.publish("$y/x", "dollar", 1);
     let got = got_before_marker(&mut publisher, &mut client, "marker");
-    assert!(
-        got.iter().all(|message| !message.topic.starts_with('$')),
-        "{:?}",
-        texts(&got)
-    );
+    assert!(got.iter().all(|message| !message.topic.starts_with('$')), "{:?}", texts(&got));
 }
 
 #[test]
@@ -68,10 +57,7 @@ fn field_case_23_odd_filters_are_refused() {
             Packet::SubAck { codes, .. } => {
                 assert_eq!(codes, [reason::TOPIC_FILTER_INVALID], "{filter}")
             }
-            Packet::Disconnect {
-                reason: 0x81 | 0x82,
-                ..
-            } => v5.expect_close(),
+            Packet::Disconnect { reason: 0x81 | 0x82, .. } => v5.expect_close(),
             other => panic!("{filter}: {other:?}"),
         }
         let mut v311 = on.v311("c");
@@ -100,11 +86,7 @@ fn field_case_23_a_client_cannot_publish_to_sys() {
     }
     let mut v311 = on.v311("d");
     v311.send_publish(&Publish::new("$SYS/broker/x", "forged").qos(0, 0).retained());
-    v311.send_unless_closed(
-        &Publish::new("$SYS/broker/x", "forged")
-            .qos(1, 1)
-            .bytes(Version::V311),
-    );
+    v311.send_unless_closed(&Publish::new("$SYS/broker/x", "forged").qos(1, 1).bytes(Version::V311));
     v311.until_first();
     let mut publisher = on.v5("p");
     assert!(got_before_marker(&mut publisher, &mut watcher, "marker").is_empty());
@@ -112,20 +94,14 @@ fn field_case_23_a_client_cannot_publish_to_sys() {
 
 /// What alias and topic a message came with; the topic must be readable for this connection.
 fn alias_and_topic(message: &Message) -> (Option<u32>, &str) {
-    (
-        message.properties.get_number(id::TOPIC_ALIAS),
-        &message.topic,
-    )
+    (message.properties.get_number(id::TOPIC_ALIAS), &message.topic)
 }
 
 #[test]
 fn field_case_29_each_connection_learns_the_aliases_anew() {
     let on = tcp();
     let mut publisher = on.v5("p");
-    let hello = on
-        .hello(Version::V5, "s")
-        .durable(300)
-        .number(id::TOPIC_ALIAS_MAXIMUM, 10);
+    let hello = on.hello(Version::V5, "s").durable(300).number(id::TOPIC_ALIAS_MAXIMUM, 10);
     for round in 0..3 {
         let (mut client, ack) = on.connect(&hello);
         assert_eq!(ack.session_present, round > 0);
@@ -160,25 +136,12 @@ fn field_case_29_each_connection_learns_the_aliases_anew() {
 fn field_case_29_bad_aliases_of_a_publisher_are_refused() {
     let on = tcp();
     let (_, ack) = on.connect(&on.hello(Version::V5, "look"));
-    let maximum = ack
-        .properties
-        .get_number(id::TOPIC_ALIAS_MAXIMUM)
-        .unwrap_or(0);
-    let with_alias = |topic: &str, alias| {
-        Publish::new(topic, "x")
-            .number(id::TOPIC_ALIAS, alias)
-            .bytes(Version::V5)
-    };
+    let maximum = ack.properties.get_number(id::TOPIC_ALIAS_MAXIMUM).unwrap_or(0);
+    let with_alias = |topic: &str, alias| Publish::new(topic, "x").number(id::TOPIC_ALIAS, alias).bytes(Version::V5);
     let topic = on.topic("t");
     on.refused_after_connect(&with_alias(&topic, 0), &[reason::TOPIC_ALIAS_INVALID]);
-    on.refused_after_connect(
-        &with_alias(&topic, maximum + 1),
-        &[reason::TOPIC_ALIAS_INVALID],
-    );
-    on.refused_after_connect(
-        &with_alias("", 1),
-        &[reason::PROTOCOL_ERROR, reason::TOPIC_ALIAS_INVALID],
-    );
+    on.refused_after_connect(&with_alias(&topic, maximum + 1), &[reason::TOPIC_ALIAS_INVALID]);
+    on.refused_after_connect(&with_alias("", 1), &[reason::PROTOCOL_ERROR, reason::TOPIC_ALIAS_INVALID]);
     if maximum == 0 {
         return;
     }
@@ -199,9 +162,7 @@ fn overlapping(on: &Stage, version: Version) -> Client {
     let mut client = on.client(version, "s");
     for (number, filter) in ["a/#", "a/+", "a/b"].into_iter().enumerate() {
         let (packet_id, qos) = (number as u16 + 1, number as u8);
-        let subscribe = Subscribe::new(packet_id)
-            .identifier(number as u32 + 1)
-            .filter(on.topic(filter), qos);
+        let subscribe = Subscribe::new(packet_id).identifier(number as u32 + 1).filter(on.topic(filter), qos);
         client.send_subscribe(&subscribe);
     }
     client
@@ -220,11 +181,7 @@ fn field_case_31_overlapping_subscriptions_give_one_copy() {
             assert_eq!(got[0].qos, qos);
             let mut identifiers = got[0].properties.get_numbers(id::SUBSCRIPTION_IDENTIFIER);
             identifiers.sort_unstable();
-            let expected: &[u32] = if version == Version::V5 {
-                &[1, 2, 3]
-            } else {
-                &[]
-            };
+            let expected: &[u32] = if version == Version::V5 { &[1, 2, 3] } else { &[] };
             assert_eq!(identifiers, expected);
         }
         // Where fewer of them match, fewer are named.
@@ -235,9 +192,6 @@ fn field_case_31_overlapping_subscriptions_give_one_copy() {
         client.unsubscribe(on.topic("a/b"));
         publisher.publish(on.topic("a/b"), "x", 2);
         let got = got_before_marker(&mut publisher, &mut client, &on.topic("a/b"));
-        assert_eq!(
-            got.iter().map(|message| message.qos).collect::<Vec<_>>(),
-            [1]
-        );
+        assert_eq!(got.iter().map(|message| message.qos).collect::<Vec<_>>(), [1]);
     }
 }

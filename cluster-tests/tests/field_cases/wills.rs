@@ -27,10 +27,8 @@ fn field_case_14_each_displaced_connection_publishes_its_will_once() {
     for version in BOTH_VERSIONS {
         let on = tcp();
         let mut watcher = watcher(&on);
-        let hello = |number: u32| {
-            on.hello(version, "d")
-                .will(Will::new(on.topic("w/d"), format!("will {number}")).qos(1))
-        };
+        let hello =
+            |number: u32| on.hello(version, "d").will(Will::new(on.topic("w/d"), format!("will {number}")).qos(1));
         let (mut old, _) = on.connect(&hello(0));
         for number in 1..=20 {
             let (new, _) = on.connect(&hello(number));
@@ -51,10 +49,7 @@ fn field_case_14_a_reset_without_takeover_publishes_the_will() {
     for version in BOTH_VERSIONS {
         let on = tcp();
         let mut watcher = watcher(&on);
-        let (client, _) = on.connect(
-            &on.hello(version, "d")
-                .will(Will::new(on.topic("w/d"), "gone").qos(1)),
-        );
+        let (client, _) = on.connect(&on.hello(version, "d").will(Will::new(on.topic("w/d"), "gone").qos(1)));
         client.reset();
         assert_eq!(watcher.take().text(), "gone");
         no_will(&on, &mut watcher);
@@ -63,9 +58,7 @@ fn field_case_14_a_reset_without_takeover_publishes_the_will() {
 
 /// Connects with a Will Delay and a Session Expiry Interval in seconds, and breaks off.
 fn break_off(on: &Stage, delay: u32, expiry: u32) -> Instant {
-    let will = Will::new(on.topic("w/d"), "gone")
-        .qos(1)
-        .number(id::WILL_DELAY_INTERVAL, delay);
+    let will = Will::new(on.topic("w/d"), "gone").qos(1).number(id::WILL_DELAY_INTERVAL, delay);
     let (client, _) = on.connect(&on.hello(Version::V5, "d").session_expiry(expiry).will(will));
     client.reset();
     Instant::now()
@@ -78,10 +71,7 @@ fn field_case_17_the_will_comes_when_the_session_ends_before_its_delay() {
     let broken = break_off(&on, 30, 2);
     assert_eq!(watcher.take().text(), "gone");
     let after = broken.elapsed();
-    assert!(
-        (1_950..3_500).contains(&after.as_millis()),
-        "after {after:?}"
-    );
+    assert!((1_950..3_500).contains(&after.as_millis()), "after {after:?}");
     no_will(&on, &mut watcher);
 }
 
@@ -127,11 +117,7 @@ fn field_case_18_only_disconnect_with_will_publishes_the_will() {
     let mut watcher = watcher(&on);
     for (number, (version, bytes, published)) in [
         (Version::V5, disconnect_with(0x04, &Properties::new()), true),
-        (
-            Version::V5,
-            disconnect_with(0x00, &Properties::new()),
-            false,
-        ),
+        (Version::V5, disconnect_with(0x00, &Properties::new()), false),
         (Version::V5, disconnect(), false),
         (Version::V311, disconnect(), false),
         (Version::V31, disconnect(), false),

@@ -56,10 +56,7 @@ const IMPURE: &[&str] = &[
 ];
 
 fn rank(module: &str) -> Option<u32> {
-    RANKS
-        .iter()
-        .find(|(name, _)| *name == module)
-        .map(|(_, rank)| *rank)
+    RANKS.iter().find(|(name, _)| *name == module).map(|(_, rank)| *rank)
 }
 
 /// The top-level module of a file of the broker; `None` for `lib.rs` and for other crates.
@@ -120,9 +117,7 @@ fn group<'l>(text: &'l str, open: &mut Option<usize>, found: &mut Vec<String>) -
 }
 
 fn word(text: &str) -> String {
-    text.chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect()
+    text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
 #[test]
@@ -141,10 +136,7 @@ fn modules_import_lower_ranks_only() {
                 if let Some(other_rank) = rank(&other).filter(|_| other != own)
                     && other_rank >= own_rank
                 {
-                    findings.push(format!(
-                        "{}:{number}: {own} ({own_rank}) uses {other} ({other_rank})",
-                        source.path
-                    ));
+                    findings.push(format!("{}:{number}: {own} ({own_rank}) uses {other} ({other_rank})", source.path));
                 }
             }
         }
@@ -168,10 +160,7 @@ fn pure_modules_name_nothing_impure() {
             );
         }
     }
-    none(
-        findings,
-        "a pure module names no socket, file, clock, task or random source",
-    );
+    none(findings, "a pure module names no socket, file, clock, task or random source");
 }
 
 /// Whether a line has this text as whole words.
@@ -179,10 +168,7 @@ fn names(line: &str, text: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(text).any(|(position, _)| {
         let before = line[..position].chars().next_back().is_some_and(is_word);
-        let after = line[position + text.len()..]
-            .chars()
-            .next()
-            .is_some_and(is_word);
+        let after = line[position + text.len()..].chars().next().is_some_and(is_word);
         !before && (!after || text.ends_with("::"))
     })
 }
@@ -190,22 +176,10 @@ fn names(line: &str, text: &str) -> bool {
 #[test]
 fn imports_are_read_in_all_their_forms() {
     let mut open = None;
-    assert_eq!(
-        imports("use crate::mqtt::{QoS, crate_name};", &mut open),
-        ["mqtt"]
-    );
-    assert_eq!(
-        imports("use crate::{limits, shard::{a, b}, node::x};", &mut open),
-        ["limits", "shard", "node"]
-    );
+    assert_eq!(imports("use crate::mqtt::{QoS, crate_name};", &mut open), ["mqtt"]);
+    assert_eq!(imports("use crate::{limits, shard::{a, b}, node::x};", &mut open), ["limits", "shard", "node"]);
     assert_eq!(open, None);
     assert_eq!(imports("use crate::{", &mut open), [""; 0]);
-    assert_eq!(
-        imports("    limits, listener::tcp,", &mut open),
-        ["limits", "listener"]
-    );
-    assert_eq!(
-        imports("}; let x = crate::topic::validate(y);", &mut open),
-        ["topic"]
-    );
+    assert_eq!(imports("    limits, listener::tcp,", &mut open), ["limits", "listener"]);
+    assert_eq!(imports("}; let x = crate::topic::validate(y);", &mut open), ["topic"]);
 }

@@ -4,9 +4,7 @@ use crate::none;
 use crate::source::{Source, all, workspace};
 
 /// Words that say nothing in the name of a type.
-const EMPTY_WORDS: &[&str] = &[
-    "Manager", "Handler", "Helper", "Util", "Utils", "Context", "Info",
-];
+const EMPTY_WORDS: &[&str] = &["Manager", "Handler", "Helper", "Util", "Utils", "Context", "Info"];
 
 /// Names that say nothing for a file or folder.
 const EMPTY_FILES: &[&str] = &["common", "misc", "util", "utils", "helper", "helpers"];
@@ -28,10 +26,7 @@ fn every_module_opens_with_its_doc() {
         .filter(|source| !source.text.starts_with("//! "))
         .map(|source| source.path.clone())
         .collect();
-    none(
-        findings,
-        "a module opens with what it is, who owns its state, and what to read first",
-    );
+    none(findings, "a module opens with what it is, who owns its state, and what to read first");
 }
 
 /// The words of a name in camel case.
@@ -56,18 +51,11 @@ fn types_have_names_that_say_something() {
                 .trim_start_matches("pub ")
                 .trim_start_matches("pub(crate) ")
                 .trim_start_matches("pub(super) ");
-            let name = ["struct ", "enum ", "trait ", "type ", "union "]
-                .iter()
-                .find_map(|kind| declared.strip_prefix(kind));
+            let name =
+                ["struct ", "enum ", "trait ", "type ", "union "].iter().find_map(|kind| declared.strip_prefix(kind));
             let Some(name) = name else { continue };
-            let name: String = name
-                .chars()
-                .take_while(|character| character.is_alphanumeric())
-                .collect();
-            if words(&name)
-                .iter()
-                .any(|word| EMPTY_WORDS.contains(&word.as_str()))
-            {
+            let name: String = name.chars().take_while(|character| character.is_alphanumeric()).collect();
+            if words(&name).iter().any(|word| EMPTY_WORDS.contains(&word.as_str())) {
                 findings.push(format!("{}:{}: {name}", source.path, number + 1));
             }
         }
@@ -79,12 +67,7 @@ fn types_have_names_that_say_something() {
 fn files_have_names_that_say_something() {
     let findings = all()
         .iter()
-        .filter(|source| {
-            source
-                .path
-                .split('/')
-                .any(|part| EMPTY_FILES.contains(&part.trim_end_matches(".rs")))
-        })
+        .filter(|source| source.path.split('/').any(|part| EMPTY_FILES.contains(&part.trim_end_matches(".rs"))))
         .map(|source| source.path.clone())
         .collect();
     none(findings, "a file says what is in it");
@@ -110,11 +93,8 @@ fn unsafe_says_why_it_is_sound() {
         let lines: Vec<_> = source.text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let code = line.split_once("//").map_or(*line, |(code, _)| code);
-            let is_unsafe =
-                code.contains("unsafe {") || code.trim_start().starts_with("unsafe impl");
-            let said = lines[index.saturating_sub(6)..=index]
-                .iter()
-                .any(|line| line.contains("SAFETY:"));
+            let is_unsafe = code.contains("unsafe {") || code.trim_start().starts_with("unsafe impl");
+            let said = lines[index.saturating_sub(6)..=index].iter().any(|line| line.contains("SAFETY:"));
             if is_unsafe && !said {
                 findings.push(format!("{}:{}", source.path, index + 1));
             }
@@ -127,29 +107,16 @@ fn unsafe_says_why_it_is_sound() {
 fn lock_files_name_no_host_of_a_registry() {
     let root = workspace();
     let mut findings = Vec::new();
-    let cargo =
-        std::fs::read_to_string(root.join("Cargo.lock")).expect("the workspace has a lock file");
+    let cargo = std::fs::read_to_string(root.join("Cargo.lock")).expect("the workspace has a lock file");
     let index = "registry+https://github.com/rust-lang/crates.io-index";
-    let sources = cargo
-        .lines()
-        .filter_map(|line| line.strip_prefix("source = \"")?.strip_suffix('"'));
-    findings.extend(
-        sources
-            .filter(|source| *source != index)
-            .map(|source| format!("Cargo.lock: {source}")),
-    );
+    let sources = cargo.lines().filter_map(|line| line.strip_prefix("source = \"")?.strip_suffix('"'));
+    findings.extend(sources.filter(|source| *source != index).map(|source| format!("Cargo.lock: {source}")));
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a readable folder") {
             let path = entry.expect("a readable folder").path();
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            if path.is_dir()
-                && !name.starts_with('.')
-                && !["target", "node_modules"].contains(&name)
-            {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_dir() && !name.starts_with('.') && !["target", "node_modules"].contains(&name) {
                 folders.push(path);
             } else if [
                 "package-lock.json",
@@ -170,8 +137,5 @@ fn lock_files_name_no_host_of_a_registry() {
             }
         }
     }
-    none(
-        findings,
-        "a lock file names packages and checksums, no host",
-    );
+    none(findings, "a lock file names packages and checksums, no host");
 }

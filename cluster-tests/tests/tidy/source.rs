@@ -17,25 +17,14 @@ pub struct Function {
 }
 
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the workspace's folder")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder").to_owned()
 }
 
 /// All Rust files of the workspace but those of `target`.
 pub fn all() -> Vec<Source> {
     let root = workspace();
     let mut sources = Vec::new();
-    for folder in [
-        "src",
-        "raft",
-        "storage",
-        "cluster-tests",
-        "benches",
-        "fuzz",
-        "tests",
-    ] {
+    for folder in ["src", "raft", "storage", "cluster-tests", "benches", "fuzz", "tests"] {
         walk(&root, &root.join(folder), &mut sources);
     }
     sources.sort_by(|one, other| one.path.cmp(&other.path));
@@ -49,19 +38,13 @@ fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
     };
     for entry in entries {
         let path = entry.expect("a readable folder").path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() && name != "target" && name != "corpus" {
             walk(root, &path, sources);
         } else if name.ends_with(".rs") {
             let relative = path.strip_prefix(root).expect("a file below the root");
             let text = std::fs::read_to_string(&path).expect("a source file in UTF-8");
-            sources.push(Source {
-                path: relative.to_string_lossy().replace('\\', "/"),
-                text,
-            });
+            sources.push(Source { path: relative.to_string_lossy().replace('\\', "/"), text });
         }
     }
 }
@@ -73,9 +56,7 @@ impl Source {
         let name = parts.last().copied().unwrap_or_default();
         name == "tests.rs"
             || name.ends_with("_tests.rs")
-            || parts[..parts.len() - 1]
-                .iter()
-                .any(|part| ["tests", "benches", "fuzz", "cluster-tests"].contains(part))
+            || parts[..parts.len() - 1].iter().any(|part| ["tests", "benches", "fuzz", "cluster-tests"].contains(part))
     }
 
     /// The lines, numbered from 1, without the modules that are compiled for tests only.
@@ -121,20 +102,13 @@ impl Source {
             let Some(name) = function_name(line).filter(|_| !line.ends_with('}')) else {
                 continue;
             };
-            let indent: String = line
-                .chars()
-                .take_while(|character| *character == ' ')
-                .collect();
-            let end = lines[start..].iter().take_while(|(_, line)| {
-                !line.ends_with(';') || line.starts_with(&format!("{indent} "))
-            });
+            let indent: String = line.chars().take_while(|character| *character == ' ').collect();
+            let end = lines[start..]
+                .iter()
+                .take_while(|(_, line)| !line.ends_with(';') || line.starts_with(&format!("{indent} ")));
             let close = format!("{indent}}}");
             if let Some(length) = end.map(|(_, line)| *line).position(|line| line == close) {
-                functions.push(Function {
-                    name,
-                    line: *number,
-                    length: length + 1,
-                });
+                functions.push(Function { name, line: *number, length: length + 1 });
             }
         }
         functions
@@ -144,26 +118,12 @@ impl Source {
 /// The name of the function whose signature begins on this line.
 fn function_name(line: &str) -> Option<String> {
     let mut rest = line.trim_start();
-    for word in [
-        "pub",
-        "(crate) ",
-        "(super) ",
-        " ",
-        "default ",
-        "const ",
-        "async ",
-        "unsafe ",
-        "extern \"C\" ",
-    ] {
+    for word in ["pub", "(crate) ", "(super) ", " ", "default ", "const ", "async ", "unsafe ", "extern \"C\" "] {
         rest = rest.strip_prefix(word).unwrap_or(rest);
         if let Some(inside) = rest.strip_prefix("(in ") {
             rest = inside.split_once(") ").map_or(rest, |(_, rest)| rest);
         }
     }
     let rest = rest.strip_prefix("fn ")?;
-    Some(
-        rest.chars()
-            .take_while(|character| character.is_alphanumeric() || *character == '_')
-            .collect(),
-    )
+    Some(rest.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect())
 }

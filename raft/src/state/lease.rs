@@ -88,20 +88,8 @@ impl Lease {
 
     /// The first lease of a client id, or the first since the last one is gone.
     pub(super) fn begin(epoch: SessionEpoch, taken: Acquisition) -> Self {
-        let Acquisition {
-            by: holder,
-            expiry_secs,
-            will,
-            ..
-        } = taken;
-        Self {
-            epoch,
-            began: epoch,
-            holder,
-            expiry_secs,
-            phase: Phase::Connected,
-            will: will.map(Box::new),
-        }
+        let Acquisition { by: holder, expiry_secs, will, .. } = taken;
+        Self { epoch, began: epoch, holder, expiry_secs, phase: Phase::Connected, will: will.map(Box::new) }
     }
 
     /// Ends a connection by a takeover, or the time without one, and says whether the next one resumes the session. If
@@ -142,22 +130,14 @@ impl Lease {
         let Some(will) = self.will.take() else {
             return;
         };
-        turn.wills
-            .insert(Arc::clone(client), self.epoch, will.message.clone());
-        turn.effects.push(Effect::WillDue {
-            client: Arc::clone(client),
-            epoch: self.epoch,
-            message: will.message,
-        });
+        turn.wills.insert(Arc::clone(client), self.epoch, will.message.clone());
+        turn.effects.push(Effect::WillDue { client: Arc::clone(client), epoch: self.epoch, message: will.message });
     }
 
     /// The session is over, and with it the wait of its Will.
     pub(super) fn end(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
         self.release_will(client, turn);
         self.phase = Phase::Ended;
-        turn.effects.push(Effect::SessionEnded {
-            client: Arc::clone(client),
-            epoch: self.epoch,
-        });
+        turn.effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: self.epoch });
     }
 }

@@ -41,12 +41,7 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    pub(super) fn acquire(
-        &mut self,
-        client: ClientId,
-        taken: Acquisition,
-        turn: &mut Turn<'_>,
-    ) -> Outcome {
+    pub(super) fn acquire(&mut self, client: ClientId, taken: Acquisition, turn: &mut Turn<'_>) -> Outcome {
         self.catch_up(&client, turn);
         let Some(lease) = self.table.get_mut(&client) else {
             return self.begin(client, taken);
@@ -60,11 +55,7 @@ impl Leases {
         let displaced = (lease.phase == Phase::Connected).then_some(lease.epoch);
         let session_present = lease.pass_to_next_connection(&client, taken, turn);
         self.connected += usize::from(displaced.is_none());
-        Outcome::Acquired {
-            epoch: lease.epoch,
-            session_present,
-            displaced,
-        }
+        Outcome::Acquired { epoch: lease.epoch, session_present, displaced }
     }
 
     /// The first connection of a client id without lease.
@@ -73,11 +64,7 @@ impl Leases {
         let lease = Lease::begin(epoch, taken);
         self.table.insert(client, lease);
         self.connected += 1;
-        Outcome::Acquired {
-            epoch,
-            session_present: false,
-            displaced: None,
-        }
+        Outcome::Acquired { epoch, session_present: false, displaced: None }
     }
 
     pub(super) fn detach(
@@ -88,10 +75,7 @@ impl Leases {
         turn: &mut Turn<'_>,
     ) -> Outcome {
         let connection = (Phase::Connected, epoch, left.by);
-        let lease = self
-            .table
-            .get_mut(&client)
-            .filter(|lease| (lease.phase, lease.epoch, lease.holder) == connection);
+        let lease = self.table.get_mut(&client).filter(|lease| (lease.phase, lease.epoch, lease.holder) == connection);
         let Some(lease) = lease else {
             return Outcome::Refused(Refusal::NotConnected);
         };
@@ -103,12 +87,7 @@ impl Leases {
         Outcome::Done
     }
 
-    pub(super) fn will_done(
-        &mut self,
-        client: ClientId,
-        epoch: SessionEpoch,
-        wills: &mut DueWills,
-    ) -> Outcome {
+    pub(super) fn will_done(&mut self, client: ClientId, epoch: SessionEpoch, wills: &mut DueWills) -> Outcome {
         if !wills.remove(Arc::clone(&client), epoch) {
             return Outcome::Refused(Refusal::NotDue);
         }
@@ -118,10 +97,7 @@ impl Leases {
 
     /// The sessions that earlier incarnations of `node` held went with them: they expire now. Ticks end them in slices.
     pub(super) fn node_restarted(&mut self, node: NodeSlot, now: u64) {
-        let held = self
-            .table
-            .iter_mut()
-            .filter(|(_, lease)| lease.holder == node && lease.phase != Phase::Ended);
+        let held = self.table.iter_mut().filter(|(_, lease)| lease.holder == node && lease.phase != Phase::Ended);
         for (client, lease) in held {
             if let Some(at) = lease.next_event() {
                 self.timers.remove(&(at, Arc::clone(client)));
@@ -148,12 +124,7 @@ impl Leases {
 
     /// What is due by now for one client.
     fn catch_up(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
-        while let Some(at) = self
-            .table
-            .get(client)
-            .and_then(Lease::next_event)
-            .filter(|&at| at <= turn.now)
-        {
+        while let Some(at) = self.table.get(client).and_then(Lease::next_event).filter(|&at| at <= turn.now) {
             self.timers.remove(&(at, Arc::clone(client)));
             self.happen(at, client, turn);
         }
@@ -180,11 +151,7 @@ impl Leases {
     }
 
     fn forget_if_over(&mut self, client: &ClientId, wills: &DueWills) {
-        let over = self
-            .table
-            .get(client)
-            .is_some_and(|lease| lease.phase == Phase::Ended)
-            && !wills.any_of(client);
+        let over = self.table.get(client).is_some_and(|lease| lease.phase == Phase::Ended) && !wills.any_of(client);
         if over && let Some(lease) = self.table.remove(client) {
             self.epoch_floor = self.epoch_floor.max(lease.epoch);
         }
@@ -198,15 +165,8 @@ impl Leases {
     }
 
     pub(super) fn session(&self, client: &str) -> Option<Session> {
-        let lease = self
-            .table
-            .get(client)
-            .filter(|lease| lease.phase != Phase::Ended)?;
-        Some(Session {
-            began: lease.began,
-            epoch: lease.epoch,
-            connected: lease.phase == Phase::Connected,
-        })
+        let lease = self.table.get(client).filter(|lease| lease.phase != Phase::Ended)?;
+        Some(Session { began: lease.began, epoch: lease.epoch, connected: lease.phase == Phase::Connected })
     }
 
     /// Client ids that have a lease, in no particular order.
@@ -231,23 +191,9 @@ impl Leases {
                 Phase::Ended => (2, 0),
             };
             let (holder, expiry_secs) = (lease.holder, u64::from(lease.expiry_secs));
-            digest.add(&[
-                &"lease",
-                client,
-                &lease.epoch,
-                &lease.began,
-                &holder.number(),
-                &expiry_secs,
-                &phase,
-                &since,
-            ]);
+            digest.add(&[&"lease", client, &lease.epoch, &lease.began, &holder.number(), &expiry_secs, &phase, &since]);
             if let Some(will) = &lease.will {
-                digest.add(&[
-                    &"lease will",
-                    client,
-                    &u64::from(will.delay_secs),
-                    &will.message.as_ref(),
-                ]);
+                digest.add(&[&"lease will", client, &u64::from(will.delay_secs), &will.message.as_ref()]);
             }
         }
     }

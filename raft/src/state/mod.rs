@@ -21,9 +21,7 @@ mod wills;
 
 use std::sync::Arc;
 
-use crate::command::{
-    Applied, ClientId, Command, Effect, Incarnation, NodeId, Outcome, Refusal, ShareRoute,
-};
+use crate::command::{Applied, ClientId, Command, Effect, Incarnation, NodeId, Outcome, Refusal, ShareRoute};
 use digest::Digest;
 pub use lease::Session;
 use lease::{Acquisition, Departure, Turn};
@@ -74,11 +72,7 @@ impl ControlState {
         self.now = self.now.max(now);
         self.index += 1;
         let mut effects = Vec::new();
-        let mut turn = Turn {
-            now: self.now,
-            wills: &mut self.wills,
-            effects: &mut effects,
-        };
+        let mut turn = Turn { now: self.now, wills: &mut self.wills, effects: &mut effects };
         let outcome = match (command, self.nodes.live(from)) {
             (Command::Register { node, name }, _) => self.register(node, name),
             (Command::Tick, _) => {
@@ -86,51 +80,19 @@ impl ControlState {
                 Outcome::Done
             }
             (_, None) => Outcome::Refused(Refusal::NotLive),
-            (
-                Command::Acquire {
-                    client,
-                    clean,
-                    expiry_secs,
-                    will,
-                },
-                Some(by),
-            ) => self.leases.acquire(
-                client,
-                Acquisition {
-                    by,
-                    clean,
-                    expiry_secs,
-                    will,
-                },
-                &mut turn,
-            ),
-            (
-                Command::Detach {
-                    client,
-                    epoch,
-                    will,
-                    expiry_secs,
-                },
-                Some(by),
-            ) => self.leases.detach(
-                client,
-                epoch,
-                Departure {
-                    by,
-                    will,
-                    expiry_secs,
-                },
-                &mut turn,
-            ),
-            (Command::WillDone { client, epoch }, Some(_)) => {
-                self.leases.will_done(client, epoch, turn.wills)
+            (Command::Acquire { client, clean, expiry_secs, will }, Some(by)) => {
+                self.leases.acquire(client, Acquisition { by, clean, expiry_secs, will }, &mut turn)
             }
-            (Command::Routes { add, remove }, Some(by)) => Outcome::Routed {
-                index: self.routes.change(by, self.index, add, &remove),
-            },
-            (Command::ShareRoutes { add, remove }, Some(by)) => Outcome::Routed {
-                index: self.share_routes.change(by, self.index, add, &remove),
-            },
+            (Command::Detach { client, epoch, will, expiry_secs }, Some(by)) => {
+                self.leases.detach(client, epoch, Departure { by, will, expiry_secs }, &mut turn)
+            }
+            (Command::WillDone { client, epoch }, Some(_)) => self.leases.will_done(client, epoch, turn.wills),
+            (Command::Routes { add, remove }, Some(by)) => {
+                Outcome::Routed { index: self.routes.change(by, self.index, add, &remove) }
+            }
+            (Command::ShareRoutes { add, remove }, Some(by)) => {
+                Outcome::Routed { index: self.share_routes.change(by, self.index, add, &remove) }
+            }
         };
         Applied { outcome, effects }
     }
@@ -198,16 +160,12 @@ impl ControlState {
 
     /// Nodes that subscribe to `filter`, each with the index that added it.
     pub fn route(&self, filter: &Arc<str>) -> impl Iterator<Item = (NodeId, u64)> {
-        self.routes
-            .nodes_of(filter)
-            .map(|(slot, index)| (self.nodes.id(slot), index))
+        self.routes.nodes_of(filter).map(|(slot, index)| (self.nodes.id(slot), index))
     }
 
     /// Nodes that have members of the share group, each with the index that added it.
     pub fn share_route(&self, group: &ShareRoute) -> impl Iterator<Item = (NodeId, u64)> {
-        self.share_routes
-            .nodes_of(group)
-            .map(|(slot, index)| (self.nodes.id(slot), index))
+        self.share_routes.nodes_of(group).map(|(slot, index)| (self.nodes.id(slot), index))
     }
 
     /// Every filter that any node subscribes to, in no particular order.

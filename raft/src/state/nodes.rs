@@ -22,18 +22,10 @@ struct Node {
 impl Nodes {
     /// Begins the next incarnation of `id`, under its newest name.
     pub(super) fn register(&mut self, id: NodeId, name: String) -> (NodeSlot, Incarnation) {
-        let place = self
-            .0
-            .iter()
-            .position(|node| node.id == id)
-            .unwrap_or_else(|| {
-                self.0.push(Node {
-                    id,
-                    name: String::new(),
-                    incarnation: 0,
-                });
-                self.0.len() - 1
-            });
+        let place = self.0.iter().position(|node| node.id == id).unwrap_or_else(|| {
+            self.0.push(Node { id, name: String::new(), incarnation: 0 });
+            self.0.len() - 1
+        });
         let node = &mut self.0[place];
         node.name = name;
         node.incarnation += 1;
@@ -42,10 +34,7 @@ impl Nodes {
 
     /// The node that `from` is the live incarnation of.
     pub(super) fn live(&self, from: (NodeId, Incarnation)) -> Option<NodeSlot> {
-        let place = self
-            .0
-            .iter()
-            .position(|node| (node.id, node.incarnation) == from)?;
+        let place = self.0.iter().position(|node| (node.id, node.incarnation) == from)?;
         Some(NodeSlot(place as u32))
     }
 
@@ -54,10 +43,7 @@ impl Nodes {
     }
 
     pub(super) fn incarnation(&self, id: NodeId) -> Option<Incarnation> {
-        self.0
-            .iter()
-            .find(|node| node.id == id)
-            .map(|node| node.incarnation)
+        self.0.iter().find(|node| node.id == id).map(|node| node.incarnation)
     }
 
     pub(super) fn len(&self) -> usize {

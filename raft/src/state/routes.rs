@@ -28,10 +28,7 @@ impl<K: Hash + Eq + Digestible> Routes<K> {
         for key in remove {
             self.remove(node, key);
         }
-        add.into_iter()
-            .map(|key| self.add(node, index, key))
-            .max()
-            .unwrap_or(0)
+        add.into_iter().map(|key| self.add(node, index, key)).max().unwrap_or(0)
     }
 
     fn add(&mut self, node: NodeSlot, index: u64, key: K) -> u64 {

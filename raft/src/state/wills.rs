@@ -33,10 +33,7 @@ pub(super) struct DueWills(BTreeMap<(ClientId, SessionEpoch), Bytes>);
 impl DueWills {
     pub(super) fn insert(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
         let earlier = self.0.insert((client, epoch), message);
-        assert!(
-            earlier.is_none(),
-            "a Will becomes due once per client and epoch"
-        );
+        assert!(earlier.is_none(), "a Will becomes due once per client and epoch");
     }
 
     /// Whether there was such a Will.
@@ -51,13 +48,11 @@ impl DueWills {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Effect> {
-        self.0
-            .iter()
-            .map(|((client, epoch), message)| Effect::WillDue {
-                client: Arc::clone(client),
-                epoch: *epoch,
-                message: message.clone(),
-            })
+        self.0.iter().map(|((client, epoch), message)| Effect::WillDue {
+            client: Arc::clone(client),
+            epoch: *epoch,
+            message: message.clone(),
+        })
     }
 
     pub(super) fn len(&self) -> usize {

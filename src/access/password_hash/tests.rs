@@ -22,14 +22,8 @@ const SHA512: (&str, &str) = (
 
 /// From the tests of the reference implementation of Argon2, whose encoder mosquitto 2.1 uses; one lane and two.
 const ARGON2ID: [(&str, &str); 2] = [
-    (
-        "password",
-        "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
-    ),
-    (
-        "password",
-        "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc",
-    ),
+    ("password", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4"),
+    ("password", "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc"),
 ];
 
 fn references() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -41,13 +35,7 @@ fn hashes_made_by_others_are_verified() {
     for (password, text) in references() {
         let hash: PasswordHash = text.parse().unwrap();
         assert!(hash.verify(password.as_bytes()), "{text}");
-        for wrong in [
-            "",
-            "Password",
-            "passwor",
-            &format!("{password} "),
-            &format!("{password}\0x"),
-        ] {
+        for wrong in ["", "Password", "passwor", &format!("{password} "), &format!("{password}\0x")] {
             assert!(!hash.verify(wrong.as_bytes()), "{text} {wrong:?}");
         }
     }
@@ -91,26 +79,15 @@ fn new_hashes_verify_and_never_repeat() {
         let other = PasswordHash::new(kind, b"correct horse").unwrap();
         assert_ne!(one.salt, other.salt, "a salt of its own for each hash");
     }
-    let written = PasswordHash::new(HashKind::Argon2id, b"")
-        .unwrap()
-        .to_string();
-    assert!(
-        written.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
-        "{written}"
-    );
+    let written = PasswordHash::new(HashKind::Argon2id, b"").unwrap().to_string();
+    assert!(written.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{written}");
 }
 
 #[test]
 fn what_is_not_a_hash_is_refused() {
     let hash = PBKDF2.1.rsplit('$').next().unwrap();
     let plain = ["", "secret", "$", "$secret"];
-    let unknown = [
-        "$5$a$b",
-        "$2b$12$abc",
-        "$argon2i$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65",
-        "$$",
-        "$pass$word",
-    ];
+    let unknown = ["$5$a$b", "$2b$12$abc", "$argon2i$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65", "$$", "$pass$word"];
     let damaged = [
         "$6$".to_owned(),
         "$6$c29tZXNhbHQ".to_owned(),
@@ -137,25 +114,14 @@ fn what_is_not_a_hash_is_refused() {
         "$argon2id$v=19".to_owned(),
     ];
     for text in plain {
-        assert_eq!(
-            text.parse::<PasswordHash>(),
-            Err(HashError::Plain),
-            "{text:?}"
-        );
+        assert_eq!(text.parse::<PasswordHash>(), Err(HashError::Plain), "{text:?}");
     }
     for text in unknown {
-        assert_eq!(
-            text.parse::<PasswordHash>(),
-            Err(HashError::UnknownForm),
-            "{text:?}"
-        );
+        assert_eq!(text.parse::<PasswordHash>(), Err(HashError::UnknownForm), "{text:?}");
     }
     for text in damaged {
         let parsed = text.parse::<PasswordHash>();
-        assert!(
-            matches!(parsed, Err(HashError::Damaged(_))),
-            "{text:?} {parsed:?}"
-        );
+        assert!(matches!(parsed, Err(HashError::Damaged(_))), "{text:?} {parsed:?}");
     }
 }
 
@@ -170,11 +136,7 @@ fn a_decoy_costs_the_same_and_matches_nothing() {
     for (password, text) in references() {
         let hash: PasswordHash = text.parse().unwrap();
         let decoy = hash.decoy();
-        assert!(
-            decoy.form == hash.form
-                && decoy.hash.len() == hash.hash.len()
-                && decoy.cost() == hash.cost()
-        );
+        assert!(decoy.form == hash.form && decoy.hash.len() == hash.hash.len() && decoy.cost() == hash.cost());
         assert!(!decoy.verify(password.as_bytes()));
     }
 }

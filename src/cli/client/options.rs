@@ -35,12 +35,7 @@ pub struct ConnectionArgs {
     #[arg(short = 'V', long = "protocol-version", default_value = "mqttv311", value_parser = parse_version)]
     pub version: ProtocolVersion,
     /// Keep Alive, in seconds; 0 turns it off
-    #[arg(
-        short,
-        long = "keepalive",
-        default_value_t = 60,
-        value_name = "SECONDS"
-    )]
+    #[arg(short, long = "keepalive", default_value_t = 60, value_name = "SECONDS")]
     pub keep_alive_secs: u16,
     /// Keep the session: no Clean Session, no Clean Start
     #[arg(short = 'c', long = "disable-clean-session", requires = "id")]
@@ -112,9 +107,7 @@ impl ConnectionArgs {
         target.user_name = self.username.clone().or(target.user_name);
         target.password = self.password.clone().or(target.password);
         if target.password.is_some() && target.user_name.is_none() && !self.version.is_v5() {
-            return Err(UsageError(
-                "a password needs a user name (-u), except in MQTT 5.0".to_owned(),
-            ));
+            return Err(UsageError("a password needs a user name (-u), except in MQTT 5.0".to_owned()));
         }
         Ok(target)
     }
@@ -124,8 +117,7 @@ impl ConnectionArgs {
         if !self.version.is_v5() {
             return None;
         }
-        self.session_expiry
-            .or(self.keep_session.then_some(u32::MAX))
+        self.session_expiry.or(self.keep_session.then_some(u32::MAX))
     }
 }
 
@@ -144,17 +136,12 @@ fn parse_version(text: &str) -> Result<ProtocolVersion, String> {
 /// # Errors
 /// Anything but 0, 1 and 2.
 pub fn parse_qos(text: &str) -> Result<QoS, String> {
-    text.parse()
-        .ok()
-        .and_then(QoS::from_u8)
-        .ok_or_else(|| "expected 0, 1 or 2".to_owned())
+    text.parse().ok().and_then(QoS::from_u8).ok_or_else(|| "expected 0, 1 or 2".to_owned())
 }
 
 fn parse_url(url: &str) -> Result<Target, UsageError> {
     let wrong = |what: &str| UsageError(format!("-L {url}: {what}"));
-    let (scheme, rest) = url
-        .split_once("://")
-        .ok_or_else(|| wrong("expected mqtt://, mqtts://, ws:// or wss://"))?;
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("expected mqtt://, mqtts://, ws:// or wss://"))?;
     let (tls, is_websocket, default_port) = match scheme {
         "mqtt" => (false, false, 1883),
         "mqtts" => (true, false, 8883),
@@ -177,9 +164,7 @@ fn parse_url(url: &str) -> Result<Target, UsageError> {
     };
     let (host, port) = split_address(address);
     let port = match port {
-        Some(port) => port
-            .parse()
-            .map_err(|_| wrong("the port is no number up to 65535"))?,
+        Some(port) => port.parse().map_err(|_| wrong("the port is no number up to 65535"))?,
         None => default_port,
     };
     if host.is_empty() {
@@ -187,8 +172,7 @@ fn parse_url(url: &str) -> Result<Target, UsageError> {
     }
     let decode = |text: Option<&str>| {
         text.map(|text| {
-            percent_decoded(text)
-                .ok_or_else(|| wrong("a % that is followed by no two hex digits of UTF-8"))
+            percent_decoded(text).ok_or_else(|| wrong("a % that is followed by no two hex digits of UTF-8"))
         })
         .transpose()
     };
@@ -199,18 +183,13 @@ fn parse_url(url: &str) -> Result<Target, UsageError> {
         websocket_path: is_websocket.then(|| format!("/{}", path.unwrap_or("mqtt"))),
         user_name: decode(user_name)?,
         password: decode(password)?,
-        topic: path
-            .filter(|path| !is_websocket && !path.is_empty())
-            .map(str::to_owned),
+        topic: path.filter(|path| !is_websocket && !path.is_empty()).map(str::to_owned),
     })
 }
 
 /// Host and port; an IPv6 address stands in brackets, which are taken off.
 fn split_address(address: &str) -> (&str, Option<&str>) {
-    if let Some((host, rest)) = address
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
+    if let Some((host, rest)) = address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (host, rest.strip_prefix(':'));
     }
     match address.split_once(':') {
@@ -256,32 +235,19 @@ mod tests {
     fn what_a_url_leaves_out_has_its_default() {
         assert_eq!(target("mqtt://h").port, 1883);
         assert_eq!(target("mqtts://h/").topic, None);
-        assert_eq!(
-            target("ws://h:8083").websocket_path.as_deref(),
-            Some("/mqtt")
-        );
+        assert_eq!(target("ws://h:8083").websocket_path.as_deref(), Some("/mqtt"));
         assert_eq!(target("wss://[::1]/").websocket_path.as_deref(), Some("/"));
         assert_eq!(target("wss://[::1]/").host, "::1");
         assert_eq!(target("ws://[::1]:8083/x?y=1").port, 8083);
-        assert_eq!(
-            target("ws://[::1]:8083/x?y=1").websocket_path.as_deref(),
-            Some("/x?y=1")
-        );
+        assert_eq!(target("ws://[::1]:8083/x?y=1").websocket_path.as_deref(), Some("/x?y=1"));
         assert_eq!(target("mqtt://user@h").password, None);
     }
 
     #[test]
     fn what_is_no_url_is_refused() {
-        for url in [
-            "h",
-            "http://h",
-            "mqtt://",
-            "mqtt://:1883",
-            "mqtt://h:x",
-            "mqtt://h:65536",
-            "mqtt://%zz@h",
-            "mqtt://%ff@h",
-        ] {
+        for url in
+            ["h", "http://h", "mqtt://", "mqtt://:1883", "mqtt://h:x", "mqtt://h:65536", "mqtt://%zz@h", "mqtt://%ff@h"]
+        {
             assert!(parse_url(url).is_err(), "{url}");
         }
     }

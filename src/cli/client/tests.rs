@@ -40,11 +40,7 @@ struct Broker {
 impl Broker {
     async fn accept(listening: &TcpListener, version: ProtocolVersion) -> Self {
         let (stream, _) = listening.accept().await.unwrap();
-        Self {
-            stream,
-            received: Vec::new(),
-            version,
-        }
+        Self { stream, received: Vec::new(), version }
     }
 
     /// The next packet, as its debug text: enough to be compared with.
@@ -75,21 +71,13 @@ impl Broker {
 
     async fn welcome(&mut self) {
         self.expect("Connect").await;
-        let connack = ConnAck {
-            session_present: false,
-            reason: ReasonCode::Success,
-            properties: Properties::EMPTY,
-        };
+        let connack = ConnAck { session_present: false, reason: ReasonCode::Success, properties: Properties::EMPTY };
         self.send(Packet::ConnAck(connack)).await;
     }
 }
 
 fn ack(packet_id: u16) -> Ack<'static> {
-    Ack {
-        packet_id: PacketId::new(packet_id).unwrap(),
-        reason: ReasonCode::Success,
-        properties: Properties::EMPTY,
-    }
+    Ack { packet_id: PacketId::new(packet_id).unwrap(), reason: ReasonCode::Success, properties: Properties::EMPTY }
 }
 
 fn publish(qos: QoS, packet_id: u16, dup: bool) -> Packet<'static> {
@@ -108,10 +96,7 @@ fn publish(qos: QoS, packet_id: u16, dup: bool) -> Packet<'static> {
 /// A listening socket, and the options that lead to it.
 async fn listen(options: &str) -> (TcpListener, ConnectionArgs) {
     let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let line = format!(
-        "-h 127.0.0.1 -p {} {options}",
-        listening.local_addr().unwrap().port()
-    );
+    let line = format!("-h 127.0.0.1 -p {} {options}", listening.local_addr().unwrap().port());
     (listening, Connecting::parse_from(words(line.trim())).args)
 }
 
@@ -163,21 +148,14 @@ fn a_port_and_a_password_follow_from_the_rest() {
 
 #[tokio::test]
 async fn a_refusal_is_the_exit_code() {
-    for (options, version, expected) in [
-        ("", ProtocolVersion::V3_1_1, 5),
-        ("-V 5", ProtocolVersion::V5, 0x87),
-    ] {
+    for (options, version, expected) in [("", ProtocolVersion::V3_1_1, 5), ("-V 5", ProtocolVersion::V5, 0x87)] {
         let (listening, args) = listen(options).await;
         let broker = async {
             let mut broker = Broker::accept(&listening, version).await;
             broker.expect("Connect").await;
             let reason = ReasonCode::NotAuthorized;
             broker
-                .send(Packet::ConnAck(ConnAck {
-                    session_present: false,
-                    reason,
-                    properties: Properties::EMPTY,
-                }))
+                .send(Packet::ConnAck(ConnAck { session_present: false, reason, properties: Properties::EMPTY }))
                 .await;
         };
         let (client, ()) = tokio::join!(connect(&args), broker);
@@ -193,16 +171,10 @@ async fn every_quality_of_service_comes_to_its_end() {
     let broker = async {
         let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
         broker.welcome().await;
-        broker
-            .expect("Publish(Publish { dup: false, qos: AtMostOnce")
-            .await;
-        broker
-            .expect("Publish(Publish { dup: false, qos: AtLeastOnce")
-            .await;
+        broker.expect("Publish(Publish { dup: false, qos: AtMostOnce").await;
+        broker.expect("Publish(Publish { dup: false, qos: AtLeastOnce").await;
         broker.send(Packet::PubAck(ack(1))).await;
-        broker
-            .expect("Publish(Publish { dup: false, qos: ExactlyOnce")
-            .await;
+        broker.expect("Publish(Publish { dup: false, qos: ExactlyOnce").await;
         broker.send(Packet::PubRec(ack(2))).await;
         broker.expect("PubRel").await;
         broker.send(Packet::PubComp(ack(2))).await;
@@ -214,9 +186,7 @@ async fn every_quality_of_service_comes_to_its_end() {
         assert_eq!(client.publish("a", b"x", QoS::AtMostOnce, false), None);
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let sent = client.publish("a", b"x", qos, false).unwrap();
-            let Event::Published { packet_id, reason } = client.next().await.unwrap() else {
-                panic!("{qos:?}")
-            };
+            let Event::Published { packet_id, reason } = client.next().await.unwrap() else { panic!("{qos:?}") };
             assert_eq!((packet_id, reason), (sent, ReasonCode::Success));
         }
         client.disconnect().await.unwrap();
@@ -232,13 +202,7 @@ async fn a_message_of_qos_2_is_told_once() {
         broker.welcome().await;
         broker.expect("Subscribe").await;
         let packet_id = PacketId::MIN;
-        broker
-            .send(Packet::SubAck(SubAck {
-                packet_id,
-                properties: Properties::EMPTY,
-                codes: &[2],
-            }))
-            .await;
+        broker.send(Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, codes: &[2] })).await;
         for dup in [false, true] {
             broker.send(publish(QoS::ExactlyOnce, 7, dup)).await;
             broker.expect("PubRec").await;
@@ -253,9 +217,7 @@ async fn a_message_of_qos_2_is_told_once() {
     let client = async {
         let mut client = connect(&args).await.unwrap();
         client.subscribe(&["a".to_owned()], SubscriptionOptions::default());
-        let Event::Subscribed { codes } = client.next().await.unwrap() else {
-            panic!("no SUBACK")
-        };
+        let Event::Subscribed { codes } = client.next().await.unwrap() else { panic!("no SUBACK") };
         assert_eq!(codes, [2]);
         let mut messages = 0;
         while !matches!(client.next().await, Err(ClientError::Closed(None))) {
@@ -290,31 +252,16 @@ async fn a_broker_that_says_why_it_closes_is_quoted() {
         let mut broker = Broker::accept(&listening, ProtocolVersion::V5).await;
         broker.welcome().await;
         let reason = ReasonCode::ServerShuttingDown;
-        broker
-            .send(Packet::Disconnect(Disconnect {
-                reason,
-                properties: Properties::EMPTY,
-            }))
-            .await;
+        broker.send(Packet::Disconnect(Disconnect { reason, properties: Properties::EMPTY })).await;
     };
     let client = async { connect(&args).await.unwrap().next().await.unwrap_err() };
     let (error, ()) = tokio::join!(client, broker);
-    assert!(
-        matches!(
-            error,
-            ClientError::Closed(Some(ReasonCode::ServerShuttingDown))
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Closed(Some(ReasonCode::ServerShuttingDown))), "{error}");
 }
 
 #[tokio::test]
 async fn rubbish_is_an_error_and_no_panic() {
-    for bytes in [
-        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
-        &[0x20, 2, 0, 0, 0xFF, 0xFF],
-        &[0xD0, 0],
-    ] {
+    for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0x20, 2, 0, 0, 0xFF, 0xFF], &[0xD0, 0]] {
         let (listening, args) = listen("").await;
         let broker = async {
             let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
@@ -328,9 +275,6 @@ async fn rubbish_is_an_error_and_no_panic() {
             }
         };
         let (error, ()) = tokio::join!(client, broker);
-        assert!(
-            matches!(error, ClientError::Malformed(_) | ClientError::OutOfTurn(_)),
-            "{error}"
-        );
+        assert!(matches!(error, ClientError::Malformed(_) | ClientError::OutOfTurn(_)), "{error}");
     }
 }

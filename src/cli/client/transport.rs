@@ -8,9 +8,7 @@ use futures_util::{SinkExt, StreamExt};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -54,9 +52,7 @@ impl Transport {
         };
         match &target.websocket_path {
             None => Ok(Self::Stream(stream)),
-            Some(path) => Ok(Self::Frames(Box::new(
-                upgrade(stream, target, path, args.version).await?,
-            ))),
+            Some(path) => Ok(Self::Frames(Box::new(upgrade(stream, target, path, args.version).await?))),
         }
     }
 
@@ -72,12 +68,8 @@ impl Transport {
             }
             Self::Frames(frames) => {
                 if !bytes.is_empty() {
-                    std::future::poll_fn(|cx| frames.poll_ready_unpin(cx))
-                        .await
-                        .map_err(into_io)?;
-                    frames
-                        .start_send_unpin(Message::Binary(std::mem::take(bytes).into()))
-                        .map_err(into_io)?;
+                    std::future::poll_fn(|cx| frames.poll_ready_unpin(cx)).await.map_err(into_io)?;
+                    frames.start_send_unpin(Message::Binary(std::mem::take(bytes).into())).map_err(into_io)?;
                 }
                 frames.flush().await.map_err(into_io)
             }
@@ -121,24 +113,15 @@ async fn upgrade(
     version: ProtocolVersion,
 ) -> io::Result<WebSocketStream<Box<dyn Bytes>>> {
     let scheme = if target.tls { "wss" } else { "ws" };
-    let host = if target.host.contains(':') {
-        format!("[{}]", target.host)
-    } else {
-        target.host.clone()
-    };
+    let host = if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
     let url = format!("{scheme}://{host}:{}{path}", target.port);
     let mut request = url.into_client_request().map_err(into_io)?;
     let subprotocol = match version {
         ProtocolVersion::V3_1 => "mqttv3.1",
         ProtocolVersion::V3_1_1 | ProtocolVersion::V5 => "mqtt",
     };
-    request.headers_mut().insert(
-        "Sec-WebSocket-Protocol",
-        HeaderValue::from_static(subprotocol),
-    );
-    let (frames, _response) = tokio_tungstenite::client_async(request, stream)
-        .await
-        .map_err(refused)?;
+    request.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static(subprotocol));
+    let (frames, _response) = tokio_tungstenite::client_async(request, stream).await.map_err(refused)?;
     Ok(frames)
 }
 
@@ -146,16 +129,8 @@ async fn upgrade(
 fn refused(error: FrameError) -> io::Error {
     match error {
         FrameError::Http(response) => {
-            let body = response
-                .body()
-                .as_deref()
-                .map(String::from_utf8_lossy)
-                .unwrap_or_default();
-            io::Error::other(format!(
-                "WebSocket refused: {} {}",
-                response.status(),
-                body.trim()
-            ))
+            let body = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            io::Error::other(format!("WebSocket refused: {} {}", response.status(), body.trim()))
         }
         other => into_io(other),
     }
@@ -171,25 +146,20 @@ fn into_io(error: FrameError) -> io::Error {
 fn tls_config(args: &ConnectionArgs) -> io::Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let roots = Arc::new(roots(args.cafile.as_deref())?);
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-        .build()
-        .map_err(io::Error::other)?;
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build().map_err(io::Error::other)?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
     let builder = if args.insecure {
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyName { verifier, provider }))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyName { verifier, provider }))
     } else {
         builder.with_webpki_verifier(verifier)
     };
     let config = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| about(key, error))?;
-            builder
-                .with_client_auth_cert(certificates(cert)?, key)
-                .map_err(io::Error::other)?
+            builder.with_client_auth_cert(certificates(cert)?, key).map_err(io::Error::other)?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -197,30 +167,20 @@ fn tls_config(args: &ConnectionArgs) -> io::Result<Arc<ClientConfig>> {
 }
 
 fn roots(cafile: Option<&Path>) -> io::Result<RootCertStore> {
-    let system = || {
-        SYSTEM_AUTHORITIES
-            .iter()
-            .map(Path::new)
-            .find(|path| path.exists())
-    };
-    let path = cafile.or_else(system).ok_or_else(|| {
-        io::Error::other("this machine has no list of authorities: name one with --cafile")
-    })?;
+    let system = || SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.exists());
+    let path = cafile
+        .or_else(system)
+        .ok_or_else(|| io::Error::other("this machine has no list of authorities: name one with --cafile"))?;
     let mut roots = RootCertStore::empty();
     let (added, _ignored) = roots.add_parsable_certificates(certificates(path)?);
     if added == 0 {
-        return Err(io::Error::other(format!(
-            "{}: no authority in it",
-            path.display()
-        )));
+        return Err(io::Error::other(format!("{}: no authority in it", path.display())));
     }
     Ok(roots)
 }
 
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| about(path, error))
+    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| about(path, error))
 }
 
 fn about(path: &Path, error: rustls_pki_types::pem::Error) -> io::Error {
@@ -244,13 +204,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         // The name is what the verifier looks at last.
-        match self.verifier.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        ) {
+        match self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -279,8 +233,6 @@ impl ServerCertVerifier for AnyName {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

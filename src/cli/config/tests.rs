@@ -5,11 +5,7 @@ use super::*;
 fn checked(file: Option<&Path>) -> (u8, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = check(file, &mut out, &mut err).unwrap();
-    (
-        code,
-        String::from_utf8(out).unwrap(),
-        String::from_utf8(err).unwrap(),
-    )
+    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
 fn checked_text(text: &str) -> (u8, String, String) {
@@ -26,7 +22,10 @@ fn a_good_file_is_code_0_and_shows_what_it_opens() {
          [[listener]]\nprotocol = 'ws'\nbind = '0.0.0.0:8083'\npath = '/m'\nallow_anonymous = true\n",
     );
     assert_eq!((code, err.as_str()), (DONE, ""));
-    assert!(out.contains("a.toml: good\n  tcp  mqtt://127.0.0.1:1884  anonymous\n  ws  ws://0.0.0.0:8083/m  anonymous\n"), "{out}");
+    assert!(
+        out.contains("a.toml: good\n  tcp  mqtt://127.0.0.1:1884  anonymous\n  ws  ws://0.0.0.0:8083/m  anonymous\n"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -34,8 +33,7 @@ fn no_file_shows_what_a_node_opens_without_one() {
     let (code, out, _) = checked(None);
     assert_eq!(code, DONE);
     assert!(
-        out.contains("mqtt://127.0.0.1:1883  anonymous")
-            && out.contains("ws://127.0.0.1:8083/mqtt  anonymous"),
+        out.contains("mqtt://127.0.0.1:1883  anonymous") && out.contains("ws://127.0.0.1:8083/mqtt  anonymous"),
         "{out}"
     );
 }
@@ -45,31 +43,21 @@ fn a_wrong_file_is_code_1_with_all_errors() {
     let (code, out, err) = checked_text("[mqtt]\nmax_inflght = 1\n[logs]\n");
     assert_eq!((code, out.as_str()), (FAILED, ""));
     assert_eq!(err.lines().count(), 2, "{err}");
-    assert!(
-        err.contains("a.toml:2:1: ") && err.contains("a.toml:3:2: "),
-        "{err}"
-    );
+    assert!(err.contains("a.toml:2:1: ") && err.contains("a.toml:3:2: "), "{err}");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_code_2() {
     let (code, _, err) = checked(Some(Path::new("/nonexistent/a.toml")));
     assert_eq!(code, USAGE);
-    assert!(
-        err.starts_with("/nonexistent/a.toml: cannot be read: "),
-        "{err}"
-    );
+    assert!(err.starts_with("/nonexistent/a.toml: cannot be read: "), "{err}");
 }
 
 /// A certificate and its key, in files of a folder.
 fn write_pair(dir: &Path, name: &str) {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(dir.join(format!("{name}.crt")), pair.cert.pem()).unwrap();
-    std::fs::write(
-        dir.join(format!("{name}.key")),
-        pair.signing_key.serialize_pem(),
-    )
-    .unwrap();
+    std::fs::write(dir.join(format!("{name}.key")), pair.signing_key.serialize_pem()).unwrap();
 }
 
 #[test]
@@ -87,28 +75,18 @@ fn files_that_it_names_are_checked_too() {
     let (code, out, err) = with_key("one");
     assert_eq!((code, out.as_str()), (FAILED, ""));
     assert_eq!(err.lines().count(), 2, "{err}");
-    assert!(
-        err.contains("/pw: ") && err.contains("TLS of listener \"tls\": "),
-        "{err}"
-    );
+    assert!(err.contains("/pw: ") && err.contains("TLS of listener \"tls\": "), "{err}");
 
     std::fs::write(dir.path().join("pw"), "").unwrap();
     write_pair(dir.path(), "one");
     write_pair(dir.path(), "two");
     let (code, out, _) = with_key("one");
     assert_eq!(code, DONE);
-    assert!(
-        out.contains("  tls  mqtts://127.0.0.1:8883  password\n"),
-        "{out}"
-    );
+    assert!(out.contains("  tls  mqtts://127.0.0.1:8883  password\n"), "{out}");
 
     let (code, _, err) = with_key("two");
     assert_eq!(code, FAILED, "the key of another certificate");
     assert!(err.contains("two.key"), "{err}");
     std::fs::write(dir.path().join("pw"), "ada:plain\n").unwrap();
-    assert!(
-        with_key("one")
-            .2
-            .contains("pw:1: the password is not hashed")
-    );
+    assert!(with_key("one").2.contains("pw:1: the password is not hashed"));
 }

@@ -64,8 +64,7 @@ fn read_keys(keys: impl BufRead) -> io::Result<Zeroizing<String>> {
             key => typed.push(key),
         }
     }
-    let text =
-        std::str::from_utf8(&typed).map_err(|_| io::Error::other("the password is not UTF-8"))?;
+    let text = std::str::from_utf8(&typed).map_err(|_| io::Error::other("the password is not UTF-8"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 

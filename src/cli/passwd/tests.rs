@@ -43,36 +43,22 @@ impl Scratch {
 const FAST: &str = "-Hsha512-pbkdf2";
 
 /// What `mosquitto_passwd` makes of `secret`.
-const SECRET: &str = "$7$101$rWTqDFhcWhQR/stx$YB3r7khx8Z9Mx67ZW3+DrBPdC4NRm8d/qILLqZx8UgBtGAfWzkhfqefBf5gRbHvy3ef9VoztL1OimVpZ+RicDA==";
+const SECRET: &str =
+    "$7$101$rWTqDFhcWhQR/stx$YB3r7khx8Z9Mx67ZW3+DrBPdC4NRm8d/qILLqZx8UgBtGAfWzkhfqefBf5gRbHvy3ef9VoztL1OimVpZ+RicDA==";
 
 #[test]
 fn a_user_is_added_changed_and_removed() {
     let scratch = Scratch::new();
-    assert!(
-        scratch
-            .run(&["-c", "-b", FAST], &["alice", "one"])
-            .unwrap()
-            .ends_with("user \"alice\" added")
-    );
+    assert!(scratch.run(&["-c", "-b", FAST], &["alice", "one"]).unwrap().ends_with("user \"alice\" added"));
     let first = scratch.text();
     assert!(first.starts_with("alice:$7$210000$"), "{first}");
-    assert!(
-        scratch
-            .run(&["-b", FAST], &["alice", "two"])
-            .unwrap()
-            .ends_with("has a new password")
-    );
+    assert!(scratch.run(&["-b", FAST], &["alice", "two"]).unwrap().ends_with("has a new password"));
     assert_ne!(scratch.text(), first);
     scratch.run(&["-b", FAST], &["bob", "three"]).unwrap();
     assert_eq!(scratch.text().lines().count(), 2);
     scratch.run(&["-D"], &["alice"]).unwrap();
     assert!(scratch.text().starts_with("bob:"));
-    assert!(
-        scratch
-            .run(&["-D"], &["alice"])
-            .unwrap_err()
-            .contains("no user \"alice\"")
-    );
+    assert!(scratch.run(&["-D"], &["alice"]).unwrap_err().contains("no user \"alice\""));
 }
 
 #[test]
@@ -86,26 +72,14 @@ fn argon2id_is_what_is_written_unless_asked_otherwise() {
 fn without_b_the_password_is_asked_for() {
     let scratch = Scratch::new();
     scratch.run(&["-c", FAST], &["alice"]).unwrap();
-    let hash: PasswordHash = scratch
-        .text()
-        .trim_end()
-        .split_once(':')
-        .unwrap()
-        .1
-        .parse()
-        .unwrap();
+    let hash: PasswordHash = scratch.text().trim_end().split_once(':').unwrap().1.parse().unwrap();
     assert!(hash.verify(b"asked"));
 }
 
 #[test]
 fn create_overwrites_and_nothing_else_does() {
     let scratch = Scratch::new();
-    assert!(
-        scratch
-            .run(&["-b", FAST], &["alice", "one"])
-            .unwrap_err()
-            .ends_with("does not exist; -c makes it")
-    );
+    assert!(scratch.run(&["-b", FAST], &["alice", "one"]).unwrap_err().ends_with("does not exist; -c makes it"));
     std::fs::write(scratch.path(), format!("old:{SECRET}\n")).unwrap();
     scratch.run(&["-c", "-b", FAST], &["alice", "one"]).unwrap();
     assert!(!scratch.text().contains("old:"));
@@ -115,10 +89,7 @@ fn create_overwrites_and_nothing_else_does() {
 fn a_file_with_a_wrong_line_is_not_touched() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path(), "bob:plain\n").unwrap();
-    for (flags, rest) in [
-        (&["-b", FAST][..], &["alice", "one"][..]),
-        (&["-D"][..], &["bob"][..]),
-    ] {
+    for (flags, rest) in [(&["-b", FAST][..], &["alice", "one"][..]), (&["-D"][..], &["bob"][..])] {
         assert!(scratch.run(flags, rest).unwrap_err().contains("pw:1: "));
         assert_eq!(scratch.text(), "bob:plain\n");
     }
@@ -128,17 +99,9 @@ fn a_file_with_a_wrong_line_is_not_touched() {
 fn upgrade_hashes_what_is_not_hashed() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path(), format!("# mine\nold:{SECRET}\nbob:plain\n")).unwrap();
-    assert!(
-        scratch
-            .run(&["-U", FAST], &[])
-            .unwrap()
-            .ends_with("1 passwords hashed, 2 users in all")
-    );
+    assert!(scratch.run(&["-U", FAST], &[]).unwrap().ends_with("1 passwords hashed, 2 users in all"));
     let text = scratch.text();
-    assert!(
-        text.starts_with(&format!("# mine\nold:{SECRET}\nbob:$7$")),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("# mine\nold:{SECRET}\nbob:$7$")), "{text}");
     let file = PasswordFile::load(Path::new(&scratch.path())).unwrap();
     assert_eq!(file.len(), 2);
 }
@@ -146,23 +109,9 @@ fn upgrade_hashes_what_is_not_hashed() {
 #[test]
 fn names_and_passwords_that_cannot_be_are_refused() {
     let scratch = Scratch::new();
-    assert!(
-        scratch
-            .run(&["-c", "-b", FAST], &["a:b", "one"])
-            .unwrap_err()
-            .contains("user name")
-    );
-    assert!(
-        scratch
-            .run(&["-c", "-b", FAST], &["alice", ""])
-            .unwrap_err()
-            .contains("empty")
-    );
-    assert!(
-        scratch
-            .run(&["-c", "-b", FAST], &["alice", &"x".repeat(65_536)])
-            .is_err()
-    );
+    assert!(scratch.run(&["-c", "-b", FAST], &["a:b", "one"]).unwrap_err().contains("user name"));
+    assert!(scratch.run(&["-c", "-b", FAST], &["alice", ""]).unwrap_err().contains("empty"));
+    assert!(scratch.run(&["-c", "-b", FAST], &["alice", &"x".repeat(65_536)]).is_err());
     assert!(!Path::new(&scratch.path()).exists(), "nothing was written");
 }
 
@@ -183,12 +132,7 @@ fn flags_that_contradict_are_wrong_usage() {
         let error = parse(line).map(|_| ()).expect_err(&line.join(" "));
         assert_eq!(error.exit_code(), 2, "{line:?}");
     }
-    for line in [
-        &["-cb", "pw", "alice", "secret"][..],
-        &["-D", "pw", "alice"],
-        &["-U", "pw"],
-        &["pw", "alice"],
-    ] {
+    for line in [&["-cb", "pw", "alice", "secret"][..], &["-D", "pw", "alice"], &["-U", "pw"], &["pw", "alice"]] {
         assert!(parse(line).is_ok(), "{line:?}");
     }
 }

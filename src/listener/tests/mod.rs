@@ -50,25 +50,14 @@ impl Rig {
         Self::start_with(protocol, None, change)
     }
 
-    fn start_with(
-        protocol: Protocol,
-        password_file: Option<&Path>,
-        change: impl FnOnce(&mut Listener),
-    ) -> Self {
+    fn start_with(protocol: Protocol, password_file: Option<&Path>, change: impl FnOnce(&mut Listener)) -> Self {
         let mut config = Listener::new("test", protocol, ([127, 0, 0, 1], 0).into());
         config.allow_anonymous = Some(password_file.is_none());
         change(&mut config);
         let socket = sockets::bind(config.bind).unwrap();
         let address = socket.local_addr().unwrap();
-        let tls = config
-            .tls
-            .as_ref()
-            .map(|files| TlsReload::new(files).unwrap());
-        let websocket = WebSocketAddress {
-            port: 8083,
-            path: "/mqtt".to_owned(),
-            tls: false,
-        };
+        let tls = config.tls.as_ref().map(|files| TlsReload::new(files).unwrap());
+        let websocket = WebSocketAddress { port: 8083, path: "/mqtt".to_owned(), tls: false };
         let state = Arc::new(ListenerState::new(config, address).with_websocket(Some(websocket)));
         let (sender, greeted) = mpsc::unbounded_channel();
         let (shutdown, stop) = watch::channel(false);
@@ -81,14 +70,7 @@ impl Rig {
             clock: Clock::start(),
         };
         let accepting = tokio::task::spawn_local(accept_loop(acceptor, socket, stop));
-        Self {
-            address,
-            state,
-            tls,
-            greeted,
-            shutdown,
-            accepting,
-        }
+        Self { address, state, tls, greeted, shutdown, accepting }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -112,15 +94,10 @@ impl Rig {
 
 /// Runs a test on a current-thread runtime with a `LocalSet`, as a shard does, within [`PATIENCE`].
 fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        tokio::time::timeout(PATIENCE, test)
-            .await
-            .expect("the test waited for something that did not happen");
+        tokio::time::timeout(PATIENCE, test).await.expect("the test waited for something that did not happen");
     });
 }
 

@@ -66,26 +66,16 @@ async fn go_round(
 ) {
     let (mut reading, mut writing) = tokio::io::split(peer);
     let wrap = move |bytes: &[u8]| {
-        if is_websocket {
-            frame(true, BINARY, bytes)
-        } else {
-            bytes.to_vec()
-        }
+        if is_websocket { frame(true, BINARY, bytes) } else { bytes.to_vec() }
     };
-    writing
-        .write_all(&wrap(&connect_packet(ProtocolVersion::V5, "traveller")))
-        .await
-        .unwrap();
+    writing.write_all(&wrap(&connect_packet(ProtocolVersion::V5, "traveller"))).await.unwrap();
     writing.flush().await.unwrap();
     let mut greeted = rig.greeted.recv().await.unwrap();
     assert_eq!(greeted.stream.transport(), expected);
     greeted.stream.detach().unwrap();
     let (to_one, one) = std::sync::mpsc::channel();
     let (to_other, other) = std::sync::mpsc::channel();
-    let threads = [
-        echo_thread(one, to_other),
-        echo_thread(other, to_one.clone()),
-    ];
+    let threads = [echo_thread(one, to_other), echo_thread(other, to_one.clone())];
     to_one.send(greeted.stream).unwrap();
     drop(to_one);
 
@@ -99,24 +89,14 @@ async fn go_round(
         writing
     };
     let receiving = async {
-        if is_websocket {
-            unwrap_frames(&mut reading, BYTES).await
-        } else {
-            read_exactly(&mut reading, BYTES).await
-        }
+        if is_websocket { unwrap_frames(&mut reading, BYTES).await } else { read_exactly(&mut reading, BYTES).await }
     };
     let (mut writing, received) = tokio::join!(sending, receiving);
     assert!(received == payload, "the bytes came back changed");
     writing.shutdown().await.unwrap();
     until(|| threads.iter().any(std::thread::JoinHandle::is_finished)).await;
-    let stays: usize = threads
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .sum();
-    assert!(
-        stays > BYTES / BYTES_PER_STAY,
-        "the stream stayed {stays} times"
-    );
+    let stays: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert!(stays > BYTES / BYTES_PER_STAY, "the stream stayed {stays} times");
 }
 
 /// The payloads of binary frames of the server, of `len` bytes in all.
@@ -159,12 +139,8 @@ fn tls() {
     run(async {
         let authority = Authority::new();
         let files = Files::new(&authority);
-        let rig = Rig::start(Protocol::Mqtt, |config| {
-            config.tls = Some(files.tls(Verify::None))
-        });
-        let peer = shake_hands(&rig, &Client::default().connector(&authority))
-            .await
-            .unwrap();
+        let rig = Rig::start(Protocol::Mqtt, |config| config.tls = Some(files.tls(Verify::None)));
+        let peer = shake_hands(&rig, &Client::default().connector(&authority)).await.unwrap();
         go_round(rig, peer, false, Transport::Tls).await;
     });
 }
@@ -174,12 +150,8 @@ fn wss() {
     run(async {
         let authority = Authority::new();
         let files = Files::new(&authority);
-        let rig = Rig::start(Protocol::Ws, |config| {
-            config.tls = Some(files.tls(Verify::None))
-        });
-        let mut peer = shake_hands(&rig, &Client::default().connector(&authority))
-            .await
-            .unwrap();
+        let rig = Rig::start(Protocol::Ws, |config| config.tls = Some(files.tls(Verify::None)));
+        let mut peer = shake_hands(&rig, &Client::default().connector(&authority)).await.unwrap();
         upgrade(&mut peer).await;
         go_round(rig, peer, true, Transport::Wss).await;
     });
@@ -191,9 +163,7 @@ fn a_detached_stream_reads_and_writes_nothing() {
     run(async {
         let mut rig = Rig::start(Protocol::Mqtt, |_| {});
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, "a"))
-            .await
-            .unwrap();
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "a")).await.unwrap();
         let mut greeted = rig.greeted().await;
         greeted.stream.detach().unwrap();
         greeted.stream.detach().unwrap();

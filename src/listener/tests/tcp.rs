@@ -6,11 +6,7 @@ use super::*;
 use crate::access::{HashKind, PasswordFile, PasswordHash};
 use crate::shard::byte_stream::Transport;
 
-const VERSIONS: [ProtocolVersion; 3] = [
-    ProtocolVersion::V3_1,
-    ProtocolVersion::V3_1_1,
-    ProtocolVersion::V5,
-];
+const VERSIONS: [ProtocolVersion; 3] = [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
 
 #[test]
 fn a_connect_is_handed_over_with_what_followed_it() {
@@ -19,9 +15,7 @@ fn a_connect_is_handed_over_with_what_followed_it() {
         for version in VERSIONS {
             let mut peer = rig.connect().await;
             let connect = connect_packet(version, "client");
-            peer.write_all(&[&connect[..], &[0xC0, 0, 0xC0]].concat())
-                .await
-                .unwrap();
+            peer.write_all(&[&connect[..], &[0xC0, 0, 0xC0]].concat()).await.unwrap();
             let mut greeted = rig.greeted().await;
             assert_eq!(greeted.connect[..], connect[..]);
             assert_eq!(greeted.rest, [0xC0, 0, 0xC0]);
@@ -61,16 +55,10 @@ fn a_client_without_an_id_is_given_one() {
     run(async {
         let mut rig = Rig::start(Protocol::Mqtt, |_| {});
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, ""))
-            .await
-            .unwrap();
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "")).await.unwrap();
         let greeted = rig.greeted().await;
         assert!(greeted.assigned_client_id);
-        assert!(
-            greeted.client_id.starts_with("auto-"),
-            "{}",
-            greeted.client_id
-        );
+        assert!(greeted.client_id.starts_with("auto-"), "{}", greeted.client_id);
     });
 }
 
@@ -83,17 +71,11 @@ fn the_refused_are_told_why_and_closed() {
         });
         let mut peer = rig.connect().await;
         // What follows a refused CONNECT is not read [MQTT-3.1.4-6], and does not cost the client its CONNACK.
-        let packets = [
-            &connect_packet(ProtocolVersion::V3_1_1, "a")[..],
-            &[0xC0, 0].repeat(1000),
-        ]
-        .concat();
+        let packets = [&connect_packet(ProtocolVersion::V3_1_1, "a")[..], &[0xC0, 0].repeat(1000)].concat();
         peer.write_all(&packets).await.unwrap();
         assert_eq!(read_to_end(&mut peer).await, [0x20, 2, 0, 1]);
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, "a"))
-            .await
-            .unwrap();
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "a")).await.unwrap();
         let connack = read_to_end(&mut peer).await;
         assert_eq!(connack[2..4], [0, 0x87]);
         rig.counted(|state| &state.counts.refused, 2).await;
@@ -106,24 +88,15 @@ fn above_the_limit_a_client_is_told_so() {
     run(async {
         let mut rig = Rig::start(Protocol::Mqtt, |config| config.max_connections = 1);
         let mut first = rig.connect().await;
-        first
-            .write_all(&connect_packet(ProtocolVersion::V3_1_1, "a"))
-            .await
-            .unwrap();
+        first.write_all(&connect_packet(ProtocolVersion::V3_1_1, "a")).await.unwrap();
         let greeted = rig.greeted().await;
         let mut second = rig.connect().await;
-        second
-            .write_all(&connect_packet(ProtocolVersion::V3_1_1, "b"))
-            .await
-            .unwrap();
+        second.write_all(&connect_packet(ProtocolVersion::V3_1_1, "b")).await.unwrap();
         assert_eq!(read_to_end(&mut second).await, [0x20, 2, 0, 3]);
         drop((second, greeted));
         until(|| rig.state.connections() == 0).await;
         let mut third = rig.connect().await;
-        third
-            .write_all(&connect_packet(ProtocolVersion::V3_1_1, "c"))
-            .await
-            .unwrap();
+        third.write_all(&connect_packet(ProtocolVersion::V3_1_1, "c")).await.unwrap();
         assert_eq!(&*rig.greeted().await.client_id, "c");
     });
 }
@@ -157,17 +130,11 @@ fn a_password_is_asked_for_where_there_are_passwords() {
         wrong.write_all(&login(b"guess")).await.unwrap();
         assert_eq!(read_to_end(&mut wrong).await, [0x20, 2, 0, 4]);
         let mut nobody = rig.connect().await;
-        nobody
-            .write_all(&connect_packet(ProtocolVersion::V3_1_1, "a"))
-            .await
-            .unwrap();
+        nobody.write_all(&connect_packet(ProtocolVersion::V3_1_1, "a")).await.unwrap();
         assert_eq!(read_to_end(&mut nobody).await, [0x20, 2, 0, 5]);
         let mut right = rig.connect().await;
         right.write_all(&login(b"secret")).await.unwrap();
-        assert_eq!(
-            rig.greeted().await.identity.user_name.as_deref(),
-            Some("ann")
-        );
+        assert_eq!(rig.greeted().await.identity.user_name.as_deref(), Some("ann"));
     });
 }
 
@@ -190,12 +157,9 @@ fn malformed_first_packets_are_closed() {
             peer.write_all(bytes).await.unwrap();
             assert_eq!(read_to_end(&mut peer).await, b"", "{bytes:x?}");
         }
-        rig.counted(|state| &state.counts.malformed, malformed.len() as u64)
-            .await;
+        rig.counted(|state| &state.counts.malformed, malformed.len() as u64).await;
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, "good"))
-            .await
-            .unwrap();
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "good")).await.unwrap();
         assert_eq!(&*rig.greeted().await.client_id, "good");
     });
 }
@@ -205,8 +169,7 @@ fn a_browser_on_the_mqtt_port_is_told_where_to_go() {
     run(async {
         let rig = Rig::start(Protocol::Mqtt, |_| {});
         let mut peer = rig.connect().await;
-        let request =
-            "GET /mqtt HTTP/1.1\r\nHost: broker.example:1883\r\nUpgrade: websocket\r\n\r\n";
+        let request = "GET /mqtt HTTP/1.1\r\nHost: broker.example:1883\r\nUpgrade: websocket\r\n\r\n";
         write_pieces(&mut peer, request.as_bytes().chunks(7)).await;
         let answer = String::from_utf8(read_to_end(&mut peer).await).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
@@ -219,9 +182,7 @@ fn a_tls_client_on_a_plain_port_is_closed_without_a_word() {
     run(async {
         let rig = Rig::start(Protocol::Mqtt, |_| {});
         let mut peer = rig.connect().await;
-        peer.write_all(b"\x16\x03\x01\x02\x00\x01\x00")
-            .await
-            .unwrap();
+        peer.write_all(b"\x16\x03\x01\x02\x00\x01\x00").await.unwrap();
         assert_eq!(read_to_end(&mut peer).await, b"");
         rig.counted(|state| &state.counts.malformed, 1).await;
     });
@@ -251,10 +212,7 @@ fn who_does_not_finish_a_connect_is_closed_at_the_deadline() {
         }
         assert_eq!(read_to_end(&mut silent).await, b"");
         let took = begin.elapsed();
-        assert!(
-            took >= DEADLINE && took < DEADLINE + Duration::from_secs(1),
-            "{took:?}"
-        );
+        assert!(took >= DEADLINE && took < DEADLINE + Duration::from_secs(1), "{took:?}");
         rig.counted(|state| &state.counts.timed_out, 2).await;
         until(|| rig.state.connections() == 0).await;
     });
@@ -281,11 +239,7 @@ fn a_storm_is_taken_in_order_of_arrival() {
         let mut peers = Vec::new();
         for number in 0..100 {
             let mut peer = std::net::TcpStream::connect(rig.address).unwrap();
-            std::io::Write::write_all(
-                &mut peer,
-                &connect_packet(ProtocolVersion::V5, &format!("c{number}")),
-            )
-            .unwrap();
+            std::io::Write::write_all(&mut peer, &connect_packet(ProtocolVersion::V5, &format!("c{number}"))).unwrap();
             peers.push(peer);
         }
         for number in 0..100 {

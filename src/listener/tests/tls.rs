@@ -34,11 +34,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        Self {
-            certificate: certificate.der().clone(),
-            pem: certificate.pem(),
-            issuer: Issuer::new(params, key),
-        }
+        Self { certificate: certificate.der().clone(), pem: certificate.pem(), issuer: Issuer::new(params, key) }
     }
 
     fn leaf(&self, serial: u64) -> Leaf {
@@ -46,10 +42,7 @@ impl Authority {
         params.serial_number = Some(SerialNumber::from(serial));
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Leaf {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
+        Leaf { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
 
@@ -60,9 +53,7 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(authority: &Authority) -> Self {
-        let files = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let files = Self { folder: tempfile::tempdir().unwrap() };
         files.put(&authority.leaf(1));
         std::fs::write(files.path("ca.pem"), &authority.pem).unwrap();
         files
@@ -100,18 +91,13 @@ impl Client<'_> {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let versions = self
-            .only_version
-            .map_or(rustls::ALL_VERSIONS.to_vec(), |version| vec![version]);
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&versions)
-            .unwrap();
+        let versions = self.only_version.map_or(rustls::ALL_VERSIONS.to_vec(), |version| vec![version]);
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions).unwrap();
         let builder = builder.with_root_certificates(roots);
         let mut config = match self.identity {
             None => builder.with_no_client_auth(),
             Some(leaf) => {
-                let chain =
-                    vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).unwrap()];
+                let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).unwrap()];
                 let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).unwrap();
                 builder.with_client_auth_cert(chain, key).unwrap()
             }
@@ -121,16 +107,8 @@ impl Client<'_> {
     }
 }
 
-pub(super) async fn shake_hands(
-    rig: &Rig,
-    connector: &TlsConnector,
-) -> std::io::Result<TlsStream<TcpStream>> {
-    connector
-        .connect(
-            ServerName::try_from("localhost").unwrap(),
-            rig.connect().await,
-        )
-        .await
+pub(super) async fn shake_hands(rig: &Rig, connector: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
+    connector.connect(ServerName::try_from("localhost").unwrap(), rig.connect().await).await
 }
 
 /// Connects as `client_id`, and says something that the listener has to pass on, so that tickets behind the handshake are read as well.
@@ -140,8 +118,7 @@ async fn open(
     client_id: &str,
 ) -> std::io::Result<(TlsStream<TcpStream>, Greeted)> {
     let mut peer = shake_hands(rig, connector).await?;
-    peer.write_all(&connect_packet(ProtocolVersion::V5, client_id))
-        .await?;
+    peer.write_all(&connect_packet(ProtocolVersion::V5, client_id)).await?;
     // Under TLS 1.3 a client hears that its certificate was refused only now, instead of an answer.
     let greeted = tokio::select! {
         greeted = rig.greeted.recv() => greeted.unwrap(),
@@ -166,19 +143,13 @@ async fn speak(peer: &mut TlsStream<TcpStream>, greeted: &mut Greeted) {
 fn serial(peer: &TlsStream<TcpStream>) -> Vec<u8> {
     let der = peer.get_ref().1.peer_certificates().unwrap()[0].to_vec();
     // Certificate, TBSCertificate, version, then the serial number: INTEGER with a length of one byte.
-    let at = der
-        .windows(5)
-        .position(|bytes| bytes == [0xA0, 3, 2, 1, 2])
-        .unwrap()
-        + 5;
+    let at = der.windows(5).position(|bytes| bytes == [0xA0, 3, 2, 1, 2]).unwrap() + 5;
     assert_eq!(der[at], 2);
     der[at + 2..at + 2 + usize::from(der[at + 1])].to_vec()
 }
 
 fn rig(files: &Files, verify: Verify) -> Rig {
-    Rig::start(Protocol::Mqtt, |config| {
-        config.tls = Some(files.tls(verify))
-    })
+    Rig::start(Protocol::Mqtt, |config| config.tls = Some(files.tls(verify)))
 }
 
 #[test]
@@ -188,13 +159,8 @@ fn both_versions_of_tls_carry_mqtt() {
         let files = Files::new(&authority);
         let mut rig = rig(&files, Verify::None);
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-            let client = Client {
-                only_version: Some(version),
-                ..Client::default()
-            };
-            let (mut peer, mut greeted) = open(&mut rig, &client.connector(&authority), "tls")
-                .await
-                .unwrap();
+            let client = Client { only_version: Some(version), ..Client::default() };
+            let (mut peer, mut greeted) = open(&mut rig, &client.connector(&authority), "tls").await.unwrap();
             assert_eq!(greeted.stream.transport(), Transport::Tls);
             greeted.stream.write_all(&[9; 100_000]).await.unwrap();
             greeted.stream.shutdown().await.unwrap();
@@ -209,20 +175,12 @@ fn a_listener_may_ask_for_1_3() {
         let authority = Authority::new();
         let files = Files::new(&authority);
         let mut rig = Rig::start(Protocol::Mqtt, |config| {
-            config.tls = Some(Tls {
-                min_version: TlsVersion::V1_3,
-                ..files.tls(Verify::None)
-            });
+            config.tls = Some(Tls { min_version: TlsVersion::V1_3, ..files.tls(Verify::None) });
         });
-        let old = Client {
-            only_version: Some(&rustls::version::TLS12),
-            ..Client::default()
-        };
+        let old = Client { only_version: Some(&rustls::version::TLS12), ..Client::default() };
         assert!(shake_hands(&rig, &old.connector(&authority)).await.is_err());
         rig.counted(|state| &state.counts.tls_failed, 1).await;
-        open(&mut rig, &Client::default().connector(&authority), "new")
-            .await
-            .unwrap();
+        open(&mut rig, &Client::default().connector(&authority), "new").await.unwrap();
     });
 }
 
@@ -232,28 +190,14 @@ fn client_certificates_are_asked_for_as_configured() {
         let (authority, stranger) = (Authority::new(), Authority::new());
         let files = Files::new(&authority);
         let (known, unknown) = (authority.leaf(7), stranger.leaf(8));
-        let with = |identity| {
-            Client {
-                identity,
-                ..Client::default()
-            }
-            .connector(&authority)
-        };
+        let with = |identity| Client { identity, ..Client::default() }.connector(&authority);
         let mut require = rig(&files, Verify::Require);
         assert!(open(&mut require, &with(None), "a").await.is_err());
-        assert!(
-            open(&mut require, &with(Some(&unknown)), "b")
-                .await
-                .is_err()
-        );
+        assert!(open(&mut require, &with(Some(&unknown)), "b").await.is_err());
         open(&mut require, &with(Some(&known)), "c").await.unwrap();
         let mut optional = rig(&files, Verify::Optional);
         open(&mut optional, &with(None), "d").await.unwrap();
-        assert!(
-            open(&mut optional, &with(Some(&unknown)), "e")
-                .await
-                .is_err()
-        );
+        assert!(open(&mut optional, &with(Some(&unknown)), "e").await.is_err());
         open(&mut optional, &with(Some(&known)), "f").await.unwrap();
     });
 }
@@ -267,11 +211,7 @@ fn sessions_are_resumed_unless_client_certificates_are_asked_for() {
         let files = Files::new(&authority);
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
             let mut rig = rig(&files, Verify::None);
-            let connector = Client {
-                only_version: Some(version),
-                ..Client::default()
-            }
-            .connector(&authority);
+            let connector = Client { only_version: Some(version), ..Client::default() }.connector(&authority);
             let mut kinds = Vec::new();
             for round in 0..3 {
                 let (peer, _greeted) = open(&mut rig, &connector, "again").await.unwrap();
@@ -281,31 +221,15 @@ fn sessions_are_resumed_unless_client_certificates_are_asked_for() {
                     rig.tls.as_ref().unwrap().reload().unwrap();
                 }
             }
-            assert_eq!(
-                kinds,
-                [
-                    HandshakeKind::Full,
-                    HandshakeKind::Resumed,
-                    HandshakeKind::Resumed
-                ],
-                "{version:?}"
-            );
+            assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed], "{version:?}");
         }
         let identity = authority.leaf(9);
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
             let mut rig = rig(&files, Verify::Require);
-            let connector = Client {
-                only_version: Some(version),
-                identity: Some(&identity),
-            }
-            .connector(&authority);
+            let connector = Client { only_version: Some(version), identity: Some(&identity) }.connector(&authority);
             for _ in 0..2 {
                 let (peer, _greeted) = open(&mut rig, &connector, "again").await.unwrap();
-                assert_eq!(
-                    peer.get_ref().1.handshake_kind(),
-                    Some(HandshakeKind::Full),
-                    "{version:?}"
-                );
+                assert_eq!(peer.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "{version:?}");
             }
         }
     });
@@ -331,11 +255,9 @@ fn certificates_change_under_open_connections() {
         speak(&mut old_peer, &mut old).await;
 
         let other = authority.leaf(3);
-        for (name, contents) in [
-            ("cert.pem", "rubbish".to_owned()),
-            ("cert.pem", String::new()),
-            ("key.pem", other.key),
-        ] {
+        for (name, contents) in
+            [("cert.pem", "rubbish".to_owned()), ("cert.pem", String::new()), ("key.pem", other.key)]
+        {
             let good = std::fs::read(files.path(name)).unwrap();
             std::fs::write(files.path(name), contents).unwrap();
             let error = tls.reload().unwrap_err().to_string();
@@ -359,13 +281,7 @@ fn authorities_change_for_new_connections() {
         let files = Files::new(&authority);
         let mut rig = rig(&files, Verify::Require);
         let (old, new) = (authority.leaf(10), successor.leaf(11));
-        let with = |identity| {
-            Client {
-                identity: Some(identity),
-                ..Client::default()
-            }
-            .connector(&authority)
-        };
+        let with = |identity| Client { identity: Some(identity), ..Client::default() }.connector(&authority);
         let (mut peer, mut greeted) = open(&mut rig, &with(&old), "a").await.unwrap();
         std::fs::write(files.path("ca.pem"), &successor.pem).unwrap();
         rig.tls.clone().unwrap().reload().unwrap();
@@ -407,11 +323,7 @@ fn a_watched_certificate_is_taken_up_by_itself() {
         files.put(&authority.leaf(1_000_000));
         let begin = Instant::now();
         until(|| tls.counts() == (1, 0)).await;
-        assert!(
-            begin.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         stop.send(true).unwrap();
         watching.await.unwrap();
     });
@@ -424,19 +336,12 @@ fn clients_without_tls_are_turned_away() {
         let files = Files::new(&authority);
         let rig = rig(&files, Verify::None);
         let mut mqtt = rig.connect().await;
-        mqtt.write_all(&connect_packet(ProtocolVersion::V5, "plain"))
-            .await
-            .unwrap();
+        mqtt.write_all(&connect_packet(ProtocolVersion::V5, "plain")).await.unwrap();
         assert_eq!(read_to_end(&mut mqtt).await, b"");
         let mut http = rig.connect().await;
-        http.write_all(b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .await
-            .unwrap();
+        http.write_all(b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let answer = String::from_utf8(read_to_end(&mut http).await).unwrap();
-        assert!(
-            answer.starts_with("HTTP/1.1 400 ") && answer.contains("mqtts://"),
-            "{answer}"
-        );
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("mqtts://"), "{answer}");
         rig.counted(|state| &state.counts.tls_failed, 2).await;
         drop(rig.connect().await);
         rig.counted(|state| &state.counts.silent, 1).await;
@@ -462,9 +367,7 @@ fn half_handshakes_are_closed_at_the_deadline_and_stop_nobody() {
         for _ in 0..STUCK {
             stuck.push(rig.connect().await);
             let mut half = rig.connect().await;
-            half.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-                .await
-                .unwrap();
+            half.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await.unwrap();
             stuck.push(half);
         }
         let mut silent = shake_hands(&rig, &connector).await.unwrap();
@@ -474,12 +377,8 @@ fn half_handshakes_are_closed_at_the_deadline_and_stop_nobody() {
         }
         let _ = read_to_end(&mut silent).await;
         let took = begin.elapsed();
-        assert!(
-            took >= DEADLINE && took < 2 * DEADLINE + Duration::from_secs(1),
-            "{took:?}"
-        );
-        rig.counted(|state| &state.counts.timed_out, 2 * STUCK as u64 + 1)
-            .await;
+        assert!(took >= DEADLINE && took < 2 * DEADLINE + Duration::from_secs(1), "{took:?}");
+        rig.counted(|state| &state.counts.timed_out, 2 * STUCK as u64 + 1).await;
         speak(&mut peer, &mut greeted).await;
         assert_eq!(rig.state.connections(), 1);
     });
@@ -489,10 +388,7 @@ fn half_handshakes_are_closed_at_the_deadline_and_stop_nobody() {
 fn a_listener_does_not_open_with_unusable_files() {
     let authority = Authority::new();
     let files = Files::new(&authority);
-    let without_ca = Tls {
-        ca: None,
-        ..files.tls(Verify::Require)
-    };
+    let without_ca = Tls { ca: None, ..files.tls(Verify::Require) };
     assert!(TlsReload::new(&without_ca).is_err());
     std::fs::remove_file(files.path("key.pem")).unwrap();
     assert!(TlsReload::new(&files.tls(Verify::None)).is_err());

@@ -35,12 +35,7 @@ pub(super) fn frame(is_final: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
         }
     }
     frame.extend(MASK);
-    frame.extend(
-        payload
-            .iter()
-            .zip(MASK.iter().cycle())
-            .map(|(byte, mask)| byte ^ mask),
-    );
+    frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
     frame
 }
 
@@ -49,20 +44,12 @@ async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
     let head = read_exactly(stream, 2).await;
     assert_eq!(head[0] & 0xF0, 0x80, "a final frame without extensions");
     let len = match head[1] {
-        126 => usize::from(u16::from_be_bytes(
-            read_exactly(stream, 2).await.try_into().unwrap(),
-        )),
+        126 => usize::from(u16::from_be_bytes(read_exactly(stream, 2).await.try_into().unwrap())),
         127 => u64::from_be_bytes(read_exactly(stream, 8).await.try_into().unwrap()) as usize,
         short => usize::from(short),
     };
-    assert!(
-        head[1] != 126 || len > 125,
-        "the shortest form of the length"
-    );
-    assert!(
-        head[1] != 127 || len > 65_535,
-        "the shortest form of the length"
-    );
+    assert!(head[1] != 126 || len > 125, "the shortest form of the length");
+    assert!(head[1] != 127 || len > 65_535, "the shortest form of the length");
     (head[0] & 0x0F, read_exactly(stream, len).await)
 }
 
@@ -73,23 +60,14 @@ pub(super) async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) 
         head.push(stream.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap();
-    assert!(
-        head.starts_with("HTTP/1.1 101 ") && head.contains("Sec-WebSocket-Protocol: mqtt\r\n"),
-        "{head}"
-    );
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{head}");
 }
 
 /// A peer behind the upgrade, and the connection as it was handed over.
 async fn open(rig: &mut Rig) -> (TcpStream, Greeted) {
     let mut peer = rig.connect().await;
     upgrade(&mut peer).await;
-    peer.write_all(&frame(
-        true,
-        BINARY,
-        &connect_packet(ProtocolVersion::V5, "ws"),
-    ))
-    .await
-    .unwrap();
+    peer.write_all(&frame(true, BINARY, &connect_packet(ProtocolVersion::V5, "ws"))).await.unwrap();
     (peer, rig.greeted().await)
 }
 
@@ -106,16 +84,8 @@ fn packets_are_cut_and_joined_over_frames() {
         let packets = [&connect[..], &[0xC0, 0, 0xC0, 0]].concat();
         let (front, back) = packets.split_at(5);
         let in_one: Vec<u8> = frame(true, BINARY, &packets);
-        let by_byte: Vec<u8> = packets
-            .iter()
-            .flat_map(|byte| frame(true, BINARY, &[*byte]))
-            .collect();
-        let empty_ones = [
-            &frame(true, BINARY, b"")[..],
-            &in_one,
-            &frame(true, BINARY, b""),
-        ]
-        .concat();
+        let by_byte: Vec<u8> = packets.iter().flat_map(|byte| frame(true, BINARY, &[*byte])).collect();
+        let empty_ones = [&frame(true, BINARY, b"")[..], &in_one, &frame(true, BINARY, b"")].concat();
         let fragmented = [
             frame(false, BINARY, front),
             frame(true, PING, b"between"),
@@ -131,11 +101,7 @@ fn packets_are_cut_and_joined_over_frames() {
             assert_eq!(greeted.stream.transport(), Transport::Ws);
             assert_eq!(greeted.connect[..], connect[..]);
             let missing = 4 - greeted.rest.len();
-            let rest = [
-                &greeted.rest[..],
-                &read_exactly(&mut greeted.stream, missing).await,
-            ]
-            .concat();
+            let rest = [&greeted.rest[..], &read_exactly(&mut greeted.stream, missing).await].concat();
             assert_eq!(rest, [0xC0, 0, 0xC0, 0]);
             for _ in 0..pings {
                 assert_eq!(read_frame(&mut peer).await, (PONG, b"between".to_vec()));
@@ -151,9 +117,7 @@ fn frames_right_behind_the_request_are_not_lost() {
         let mut rig = rig();
         let mut peer = rig.connect().await;
         let connect = connect_packet(ProtocolVersion::V3_1_1, "eager");
-        peer.write_all(&[HANDSHAKE.as_bytes(), &frame(true, BINARY, &connect)].concat())
-            .await
-            .unwrap();
+        peer.write_all(&[HANDSHAKE.as_bytes(), &frame(true, BINARY, &connect)].concat()).await.unwrap();
         assert_eq!(rig.greeted().await.connect[..], connect[..]);
     });
 }
@@ -197,10 +161,7 @@ fn small_writes_become_one_frame_at_the_flush() {
             greeted.stream.write_all(part).await.unwrap();
         }
         greeted.stream.flush().await.unwrap();
-        assert_eq!(
-            read_frame(&mut peer).await,
-            (BINARY, b"one two three".to_vec())
-        );
+        assert_eq!(read_frame(&mut peer).await, (BINARY, b"one two three".to_vec()));
         let slices: Vec<_> = (0..40).map(|_| std::io::IoSlice::new(&[7; 1000])).collect();
         let written = greeted.stream.write_vectored(&slices).await.unwrap();
         greeted.stream.flush().await.unwrap();
@@ -221,12 +182,7 @@ fn what_breaks_the_rules_is_closed_with_its_code() {
             bytes
         };
         let long_ping = frame(true, PING, &[0; 126]);
-        let too_large = [
-            &[0x82, 0x80 | 127][..],
-            &0x1000_0000u64.to_be_bytes(),
-            &[0; 4],
-        ]
-        .concat();
+        let too_large = [&[0x82, 0x80 | 127][..], &0x1000_0000u64.to_be_bytes(), &[0; 4]].concat();
         let lonely_continuation = frame(true, CONTINUATION, b"x");
         for (bytes, code) in [
             (frame(true, TEXT, b"hello"), 1003u16),
@@ -242,11 +198,7 @@ fn what_breaks_the_rules_is_closed_with_its_code() {
             let error = greeted.stream.read_u8().await.unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
             let (opcode, payload) = read_frame(&mut peer).await;
-            assert_eq!(
-                (opcode, &payload[..2]),
-                (CLOSE, &code.to_be_bytes()[..]),
-                "{bytes:x?}"
-            );
+            assert_eq!((opcode, &payload[..2]), (CLOSE, &code.to_be_bytes()[..]), "{bytes:x?}");
             // Its owner may say another reason and close: the first one stands, once.
             greeted.stream.set_close_reason(ReasonCode::MalformedPacket);
             greeted.stream.shutdown().await.unwrap();
@@ -262,14 +214,9 @@ fn a_close_frame_is_answered_and_is_the_end() {
         let mut rig = rig();
         let (mut peer, mut greeted) = open(&mut rig).await;
         peer.write_all(&frame(true, BINARY, b"last")).await.unwrap();
-        peer.write_all(&frame(true, CLOSE, &1001u16.to_be_bytes()))
-            .await
-            .unwrap();
+        peer.write_all(&frame(true, CLOSE, &1001u16.to_be_bytes())).await.unwrap();
         assert_eq!(read_to_end(&mut greeted.stream).await, b"last");
-        assert_eq!(
-            read_frame(&mut peer).await,
-            (CLOSE, 1001u16.to_be_bytes().to_vec())
-        );
+        assert_eq!(read_frame(&mut peer).await, (CLOSE, 1001u16.to_be_bytes().to_vec()));
         assert!(greeted.stream.write_all(b"late").await.is_err());
         greeted.stream.shutdown().await.unwrap();
         assert_eq!(read_to_end(&mut peer).await, b"");
@@ -283,9 +230,7 @@ fn a_connection_that_just_breaks_is_the_end_as_well() {
         let (peer, mut greeted) = open(&mut rig).await;
         drop(peer);
         assert_eq!(read_to_end(&mut greeted.stream).await, b"");
-        greeted
-            .stream
-            .set_close_reason(ReasonCode::KeepAliveTimeout);
+        greeted.stream.set_close_reason(ReasonCode::KeepAliveTimeout);
         let _ = greeted.stream.shutdown().await;
     });
 }
@@ -297,22 +242,14 @@ fn pings_are_answered_and_sent() {
         let mut rig = rig();
         let (mut peer, mut greeted) = open(&mut rig).await;
         let payload: Vec<u8> = (0..125).collect();
-        peer.write_all(&[frame(true, PING, &payload), frame(true, BINARY, b"x")].concat())
-            .await
-            .unwrap();
+        peer.write_all(&[frame(true, PING, &payload), frame(true, BINARY, b"x")].concat()).await.unwrap();
         assert_eq!(greeted.stream.read_u8().await.unwrap(), b'x');
         assert_eq!(read_frame(&mut peer).await, (PONG, payload));
         greeted.stream.ping();
         greeted.stream.flush().await.unwrap();
         assert_eq!(read_frame(&mut peer).await, (PING, Vec::new()));
-        peer.write_all(&[frame(true, PONG, b""), frame(true, BINARY, b"y")].concat())
-            .await
-            .unwrap();
-        assert_eq!(
-            greeted.stream.read_u8().await.unwrap(),
-            b'y',
-            "a pong is nothing to the reader"
-        );
+        peer.write_all(&[frame(true, PONG, b""), frame(true, BINARY, b"y")].concat()).await.unwrap();
+        assert_eq!(greeted.stream.read_u8().await.unwrap(), b'y', "a pong is nothing to the reader");
     });
 }
 
@@ -354,13 +291,7 @@ fn a_refused_connect_gets_its_connack_and_a_code() {
         let rig = Rig::start(Protocol::Ws, |config| config.allow_anonymous = Some(false));
         let mut peer = rig.connect().await;
         upgrade(&mut peer).await;
-        peer.write_all(&frame(
-            true,
-            BINARY,
-            &connect_packet(ProtocolVersion::V3_1_1, "a"),
-        ))
-        .await
-        .unwrap();
+        peer.write_all(&frame(true, BINARY, &connect_packet(ProtocolVersion::V3_1_1, "a"))).await.unwrap();
         assert_eq!(read_frame(&mut peer).await, (BINARY, vec![0x20, 2, 0, 5]));
         let (opcode, payload) = read_frame(&mut peer).await;
         assert_eq!((opcode, &payload[..2]), (CLOSE, &4135u16.to_be_bytes()[..]));
@@ -370,22 +301,12 @@ fn a_refused_connect_gets_its_connack_and_a_code() {
 #[test]
 fn refused_upgrades_are_told_why_and_counted() {
     run(async {
-        let rig = Rig::start(Protocol::Ws, |config| {
-            config.allowed_origins = vec!["https://app.example".to_owned()]
-        });
+        let rig = Rig::start(Protocol::Ws, |config| config.allowed_origins = vec!["https://app.example".to_owned()]);
         for (from, to, status) in [
             ("GET /mqtt", "GET /other", "404"),
             ("Version: 13", "Version: 12", "426"),
-            (
-                "Sec-WebSocket-Protocol: mqtt",
-                "Sec-WebSocket-Protocol: foo",
-                "400",
-            ),
-            (
-                "Host: localhost",
-                "Host: localhost\r\nOrigin: https://evil.example",
-                "403",
-            ),
+            ("Sec-WebSocket-Protocol: mqtt", "Sec-WebSocket-Protocol: foo", "400"),
+            ("Host: localhost", "Host: localhost\r\nOrigin: https://evil.example", "403"),
             ("Upgrade: websocket\r\n", "", "426"),
         ] {
             let mut peer = rig.connect().await;
@@ -395,14 +316,8 @@ fn refused_upgrades_are_told_why_and_counted() {
         }
         rig.counted(|state| &state.counts.upgrade_refused, 5).await;
         let mut peer = rig.connect().await;
-        peer.write_all(&connect_packet(ProtocolVersion::V5, "a"))
-            .await
-            .unwrap();
-        assert_eq!(
-            read_to_end(&mut peer).await,
-            b"",
-            "plain MQTT on a WebSocket port"
-        );
+        peer.write_all(&connect_packet(ProtocolVersion::V5, "a")).await.unwrap();
+        assert_eq!(read_to_end(&mut peer).await, b"", "plain MQTT on a WebSocket port");
     });
 }
 
@@ -425,10 +340,7 @@ fn who_does_not_finish_the_handshake_is_closed_at_the_deadline() {
         assert_eq!(read_to_end(&mut half).await, b"");
         let _ = read_to_end(&mut upgraded).await;
         let took = begin.elapsed();
-        assert!(
-            took >= DEADLINE && took < DEADLINE + Duration::from_secs(1),
-            "{took:?}"
-        );
+        assert!(took >= DEADLINE && took < DEADLINE + Duration::from_secs(1), "{took:?}");
         rig.counted(|state| &state.counts.timed_out, 3).await;
     });
 }
@@ -446,10 +358,7 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
             let mut number = 0usize;
             while number < BYTES {
                 let chunk: Vec<u8> = (number..number + 70_001).map(|n| (n % 251) as u8).collect();
-                writing
-                    .write_all(&chunk[..(number % 70_001).max(1)])
-                    .await
-                    .unwrap();
+                writing.write_all(&chunk[..(number % 70_001).max(1)]).await.unwrap();
                 number += (number % 70_001).max(1);
                 if number.is_multiple_of(3) {
                     writing.flush().await.unwrap();
@@ -465,16 +374,10 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
         };
         let pings = async {
             for number in 0..2000u32 {
-                peer_writes
-                    .write_all(&frame(true, PING, &number.to_be_bytes()))
-                    .await
-                    .unwrap();
+                peer_writes.write_all(&frame(true, PING, &number.to_be_bytes())).await.unwrap();
                 tokio::task::yield_now().await;
             }
-            peer_writes
-                .write_all(&frame(true, BINARY, b"."))
-                .await
-                .unwrap();
+            peer_writes.write_all(&frame(true, BINARY, b".")).await.unwrap();
         };
         let received = async {
             let (mut received, mut pongs) = (0usize, Vec::new());
@@ -482,12 +385,7 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
                 let (opcode, payload) = read_frame(&mut peer_reads).await;
                 match opcode {
                     BINARY => {
-                        assert!(
-                            payload
-                                .iter()
-                                .enumerate()
-                                .all(|(n, byte)| *byte == ((received + n) % 251) as u8)
-                        );
+                        assert!(payload.iter().enumerate().all(|(n, byte)| *byte == ((received + n) % 251) as u8));
                         received += payload.len();
                     }
                     PONG => pongs.push(u32::from_be_bytes(payload.try_into().unwrap())),
@@ -498,10 +396,7 @@ fn frames_stay_whole_when_the_peer_reads_slowly() {
             (received, pongs.len())
         };
         let (sent, (), (), (received, pongs)) = tokio::join!(sent, reading, pings, received);
-        assert!(
-            received <= sent && pongs > 0,
-            "{received} of {sent}, {pongs} pongs"
-        );
+        assert!(received <= sent && pongs > 0, "{received} of {sent}, {pongs} pongs");
     });
 }
 
@@ -513,24 +408,13 @@ fn memory_of_idle_connections() {
     const CONNECTIONS: usize = 2000;
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<usize>()
-            .unwrap()
-            * 1024
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
     }
     for protocol in [Protocol::Mqtt, Protocol::Ws] {
         run(async {
             let mut rig = Rig::start(protocol, |_| {});
-            let (mut peers, mut held) = (
-                Vec::with_capacity(CONNECTIONS),
-                Vec::with_capacity(CONNECTIONS),
-            );
+            let (mut peers, mut held) = (Vec::with_capacity(CONNECTIONS), Vec::with_capacity(CONNECTIONS));
             let mut before = 0;
             for number in 0..CONNECTIONS + 100 {
                 if number == 100 {
@@ -540,34 +424,22 @@ fn memory_of_idle_connections() {
                 let connect = connect_packet(ProtocolVersion::V5, "idle");
                 if protocol == Protocol::Ws {
                     upgrade(&mut peer).await;
-                    peer.write_all(&frame(true, BINARY, &connect))
-                        .await
-                        .unwrap();
+                    peer.write_all(&frame(true, BINARY, &connect)).await.unwrap();
                 } else {
                     peer.write_all(&connect).await.unwrap();
                 }
                 let mut greeted = rig.greeted().await;
-                peer.write_all(&if protocol == Protocol::Ws {
-                    frame(true, BINARY, &[1])
-                } else {
-                    vec![1]
-                })
-                .await
-                .unwrap();
+                peer.write_all(&if protocol == Protocol::Ws { frame(true, BINARY, &[1]) } else { vec![1] })
+                    .await
+                    .unwrap();
                 greeted.stream.read_u8().await.unwrap();
                 greeted.stream.write_all(&[1; 100]).await.unwrap();
                 greeted.stream.flush().await.unwrap();
-                assert!(
-                    greeted.stream.read_u8().now_or_never().is_none(),
-                    "a shard reads until nothing is left"
-                );
+                assert!(greeted.stream.read_u8().now_or_never().is_none(), "a shard reads until nothing is left");
                 peers.push(peer.into_std().unwrap());
                 held.push(greeted);
             }
-            println!(
-                "{protocol:?}: {} bytes per idle connection",
-                (resident() - before) / CONNECTIONS
-            );
+            println!("{protocol:?}: {} bytes per idle connection", (resident() - before) / CONNECTIONS);
         });
     }
 }

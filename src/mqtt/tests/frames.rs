@@ -14,14 +14,7 @@ fn an_empty_buffer_needs_more_bytes() {
 #[test]
 fn a_packet_is_cut_off_what_follows() {
     let frame = next_frame(&[0x40, 2, 0, 7, 0xC0, 0], 100);
-    assert_eq!(
-        frame,
-        Ok(Some(Frame {
-            first_byte: 0x40,
-            body: &[0, 7],
-            total_len: 4
-        }))
-    );
+    assert_eq!(frame, Ok(Some(Frame { first_byte: 0x40, body: &[0, 7], total_len: 4 })));
 }
 
 #[test]
@@ -31,10 +24,7 @@ fn every_short_prefix_needs_more_bytes() {
     for len in 0..packet.len() {
         assert_eq!(next_frame(&packet[..len], 1000), Ok(None), "{len} bytes");
     }
-    assert_eq!(
-        next_frame(&packet, 1000).map(|frame| frame.map(|frame| frame.total_len)),
-        Ok(Some(203))
-    );
+    assert_eq!(next_frame(&packet, 1000).map(|frame| frame.map(|frame| frame.total_len)), Ok(Some(203)));
 }
 
 #[test]
@@ -50,13 +40,8 @@ fn the_length_of_each_size_is_read() {
         let mut packet = vec![0x30];
         packet.extend_from_slice(bytes);
         packet.resize(packet.len() + remaining, 0);
-        let frame = next_frame(&packet, u32::MAX)
-            .expect("legal")
-            .expect("whole");
-        assert_eq!(
-            (frame.body.len(), frame.total_len),
-            (remaining, packet.len())
-        );
+        let frame = next_frame(&packet, u32::MAX).expect("legal").expect("whole");
+        assert_eq!((frame.body.len(), frame.total_len), (remaining, packet.len()));
     }
 }
 
@@ -65,46 +50,30 @@ fn the_largest_length_is_legal_and_the_limit_is_on_the_whole_packet() {
     // [MQTT-3.1.2-24]: Maximum Packet Size counts the fixed header too.
     let largest = [0x30, 0xFF, 0xFF, 0xFF, 0x7F];
     assert_eq!(next_frame(&largest, 268_435_460), Ok(None));
-    assert_eq!(
-        refused(&largest, 268_435_459).reason,
-        ReasonCode::PacketTooLarge
-    );
+    assert_eq!(refused(&largest, 268_435_459).reason, ReasonCode::PacketTooLarge);
 }
 
 #[test]
 fn too_large_is_refused_from_the_header_alone() {
     assert_eq!(next_frame(&[0x30, 98], 100), Ok(None));
     assert_eq!(refused(&[0x30, 99], 100).reason, ReasonCode::PacketTooLarge);
-    assert_eq!(
-        refused(&[0x30, 0x80, 0x01], 130).reason,
-        ReasonCode::PacketTooLarge
-    );
+    assert_eq!(refused(&[0x30, 0x80, 0x01], 130).reason, ReasonCode::PacketTooLarge);
     assert_eq!(next_frame(&[0x30, 0x80, 0x01], 131), Ok(None));
 }
 
 #[test]
 fn lengths_that_are_not_in_the_shortest_form_are_refused() {
     // [MQTT-1.5.5-1]
-    for bytes in [
-        &[0x40, 0x82, 0x00][..],
-        &[0x40, 0x80, 0x00],
-        &[0x30, 0xFF, 0x80, 0x00],
-        &[0x30, 0x80, 0x80, 0x80, 0x00],
-    ] {
-        assert_eq!(
-            refused(bytes, u32::MAX).reason,
-            ReasonCode::MalformedPacket,
-            "{bytes:?}"
-        );
+    for bytes in
+        [&[0x40, 0x82, 0x00][..], &[0x40, 0x80, 0x00], &[0x30, 0xFF, 0x80, 0x00], &[0x30, 0x80, 0x80, 0x80, 0x00]]
+    {
+        assert_eq!(refused(bytes, u32::MAX).reason, ReasonCode::MalformedPacket, "{bytes:?}");
     }
 }
 
 #[test]
 fn a_length_of_five_bytes_is_refused_at_the_fourth() {
-    assert_eq!(
-        refused(&[0x30, 0x80, 0x80, 0x80, 0x80], u32::MAX).reason,
-        ReasonCode::MalformedPacket
-    );
+    assert_eq!(refused(&[0x30, 0x80, 0x80, 0x80, 0x80], u32::MAX).reason, ReasonCode::MalformedPacket);
     assert_eq!(next_frame(&[0x30, 0x80, 0x80, 0x80], u32::MAX), Ok(None));
 }
 
@@ -136,10 +105,7 @@ fn every_first_byte_is_judged_before_anything_else() {
 #[test]
 fn packet_types_are_the_upper_four_bits() {
     for first_byte in 0x10..=u8::MAX {
-        assert_eq!(
-            PacketType::of(first_byte).map(|packet_type| packet_type as u8),
-            Some(first_byte >> 4)
-        );
+        assert_eq!(PacketType::of(first_byte).map(|packet_type| packet_type as u8), Some(first_byte >> 4));
     }
     assert_eq!(PacketType::of(0x0F), None);
 }

@@ -15,9 +15,7 @@ fn walk(packet: &Packet<'_>) -> usize {
     match packet {
         Packet::Subscribe(subscribe) => subscribe.filters.iter().count(),
         Packet::Unsubscribe(unsubscribe) => unsubscribe.filters.iter().count(),
-        Packet::Publish(publish) => {
-            publish.properties.iter().count() + publish.properties.forwarded().len()
-        }
+        Packet::Publish(publish) => publish.properties.iter().count() + publish.properties.forwarded().len(),
         packet => format!("{packet:?}").len(),
     }
 }

@@ -37,11 +37,7 @@ fn text(text: &str) -> Vec<u8> {
 /// Decodes the one packet that `bytes` are.
 fn decode_one(bytes: &[u8], version: ProtocolVersion, from: Peer) -> Result<Packet<'_>, Malformed> {
     let frame = next_frame(bytes, u32::MAX)?.expect("a whole packet");
-    assert_eq!(
-        frame.total_len,
-        bytes.len(),
-        "one packet and nothing behind it"
-    );
+    assert_eq!(frame.total_len, bytes.len(), "one packet and nothing behind it");
     decode(&frame, version, from)
 }
 

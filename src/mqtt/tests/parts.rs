@@ -3,10 +3,9 @@
 use proptest::prelude::*;
 
 use super::super::{
-    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Packet, PacketId, PacketType, Peer,
-    PropertiesBuf, Property, ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubAck,
-    Subscribe, SubscribeFiltersBuf, SubscriptionOptions, UnsubAck, Unsubscribe,
-    UnsubscribeFiltersBuf, Will,
+    Ack, AckKind, Auth, ConnAck, Connect, Disconnect, Packet, PacketId, PacketType, Peer, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscribeFiltersBuf,
+    SubscriptionOptions, UnsubAck, Unsubscribe, UnsubscribeFiltersBuf, Will,
 };
 
 /// Where properties are put. The lists below are written from the specification, not from the codec (2.2.2.2, table 2-4).
@@ -30,10 +29,9 @@ impl Place {
         match self {
             Place::Connect => &[0x11, 0x15, 0x17, 0x19, 0x21, 0x22, 0x26, 0x27],
             Place::Will => &[0x01, 0x02, 0x03, 0x08, 0x09, 0x18, 0x26],
-            Place::ConnAck => &[
-                0x11, 0x12, 0x13, 0x15, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28,
-                0x29, 0x2A,
-            ],
+            Place::ConnAck => {
+                &[0x11, 0x12, 0x13, 0x15, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2A]
+            }
             Place::PublishFromClient => &[0x01, 0x02, 0x03, 0x08, 0x09, 0x23, 0x26],
             Place::PublishFromServer => &[0x01, 0x02, 0x03, 0x08, 0x09, 0x0B, 0x23, 0x26],
             Place::Ack => &[0x1F, 0x26],
@@ -63,13 +61,7 @@ impl Arbitrary for Value {
     fn arbitrary_with((): ()) -> BoxedStrategy<Value> {
         let bytes = proptest::collection::vec(any::<u8>(), 0..6);
         (any::<u8>(), number(), plain(), plain(), bytes)
-            .prop_map(|(pick, number, text, more, bytes)| Value {
-                pick,
-                number,
-                text,
-                more,
-                bytes,
-            })
+            .prop_map(|(pick, number, text, more, bytes)| Value { pick, number, text, more, bytes })
             .boxed()
     }
 }
@@ -81,20 +73,11 @@ fn number() -> impl Strategy<Value = u32> {
 
 /// Strings without U+0000 and without wildcards.
 fn plain() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[a-z/]{0,8}",
-        "[^\\x00+#]{0,5}",
-        Just("\u{FEFF}\u{10FFFF}".to_owned())
-    ]
+    prop_oneof!["[a-z/]{0,8}", "[^\\x00+#]{0,5}", Just("\u{FEFF}\u{10FFFF}".to_owned())]
 }
 
 fn name() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[a-z/]{1,30}",
-        "[^\\x00+#]{1,10}",
-        Just("t".repeat(200)),
-        Just("t".repeat(20_000))
-    ]
+    prop_oneof!["[a-z/]{1,30}", "[^\\x00+#]{1,10}", Just("t".repeat(200)), Just("t".repeat(20_000))]
 }
 
 impl Value {
@@ -105,11 +88,7 @@ impl Value {
             0x01 => Property::PayloadFormatIndicator(flag),
             0x02 => Property::MessageExpiryInterval(number),
             0x03 => Property::ContentType(&self.text),
-            0x08 => Property::ResponseTopic(if self.text.is_empty() {
-                "r"
-            } else {
-                &self.text
-            }),
+            0x08 => Property::ResponseTopic(if self.text.is_empty() { "r" } else { &self.text }),
             0x09 => Property::CorrelationData(&self.bytes),
             0x0B => Property::SubscriptionIdentifier(number.clamp(1, 268_435_455)),
             0x11 => Property::SessionExpiryInterval(number),
@@ -126,11 +105,7 @@ impl Value {
             0x21 => Property::ReceiveMaximum(short.max(1)),
             0x22 => Property::TopicAliasMaximum(short),
             0x23 => Property::TopicAlias(short.max(1)),
-            0x24 => Property::MaximumQoS(if flag {
-                QoS::AtLeastOnce
-            } else {
-                QoS::AtMostOnce
-            }),
+            0x24 => Property::MaximumQoS(if flag { QoS::AtLeastOnce } else { QoS::AtMostOnce }),
             0x25 => Property::RetainAvailable(flag),
             0x26 => Property::UserProperty(&self.text, &self.more),
             0x27 => Property::MaximumPacketSize(number.max(1)),
@@ -193,59 +168,40 @@ impl Arbitrary for Parts {
         let scalars = (version(), any::<[bool; 4]>(), qos(), 1..=u16::MAX, number());
         let texts = (name(), [plain(), plain(), plain()]);
         let bytes = proptest::collection::vec(any::<u8>(), 0..10);
-        (
-            scalars,
-            texts,
-            payload,
-            bytes,
-            values(),
-            values(),
-            filters,
-            any::<usize>(),
-        )
-            .prop_map(
-                |(scalars, texts, payload, bytes, values, more_values, filters, pick)| {
-                    let (version, flags, qos, packet_id, number) = scalars;
-                    Parts {
-                        version,
-                        flags,
-                        qos,
-                        packet_id: PacketId::new(packet_id).expect("from 1"),
-                        number,
-                        name: texts.0,
-                        texts: texts.1,
-                        payload,
-                        bytes,
-                        values,
-                        more_values,
-                        filters,
-                        pick,
-                    }
-                },
-            )
+        (scalars, texts, payload, bytes, values(), values(), filters, any::<usize>())
+            .prop_map(|(scalars, texts, payload, bytes, values, more_values, filters, pick)| {
+                let (version, flags, qos, packet_id, number) = scalars;
+                Parts {
+                    version,
+                    flags,
+                    qos,
+                    packet_id: PacketId::new(packet_id).expect("from 1"),
+                    number,
+                    name: texts.0,
+                    texts: texts.1,
+                    payload,
+                    bytes,
+                    values,
+                    more_values,
+                    filters,
+                    pick,
+                }
+            })
             .boxed()
     }
 }
 
 pub fn version() -> impl Strategy<Value = ProtocolVersion> {
-    prop_oneof![
-        Just(ProtocolVersion::V3_1),
-        Just(ProtocolVersion::V3_1_1),
-        Just(ProtocolVersion::V5)
-    ]
+    prop_oneof![Just(ProtocolVersion::V3_1), Just(ProtocolVersion::V3_1_1), Just(ProtocolVersion::V5)]
 }
 
 fn qos() -> impl Strategy<Value = QoS> {
-    prop_oneof![
-        Just(QoS::AtMostOnce),
-        Just(QoS::AtLeastOnce),
-        Just(QoS::ExactlyOnce)
-    ]
+    prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]
 }
 
 fn options() -> impl Strategy<Value = SubscriptionOptions> {
-    (qos(), any::<bool>(), any::<bool>(), 0..3).prop_map(
-        |(qos, no_local, retain_as_published, retain_handling)| SubscriptionOptions {
+    (qos(), any::<bool>(), any::<bool>(), 0..3).prop_map(|(qos, no_local, retain_as_published, retain_handling)| {
+        SubscriptionOptions {
             qos,
             no_local,
             retain_as_published,
@@ -254,8 +210,8 @@ fn options() -> impl Strategy<Value = SubscriptionOptions> {
                 1 => RetainHandling::SendIfNew,
                 _ => RetainHandling::DoNotSend,
             },
-        },
-    )
+        }
+    })
 }
 
 /// Every type of packet with a side that may send it.
@@ -296,11 +252,7 @@ impl Parts {
 
     /// One of these in MQTT 5.0, else Success.
     fn reason(&self, reasons: &[ReasonCode]) -> ReasonCode {
-        if self.v5() {
-            reasons[self.pick % reasons.len()]
-        } else {
-            ReasonCode::Success
-        }
+        if self.v5() { reasons[self.pick % reasons.len()] } else { ReasonCode::Success }
     }
 
     fn properties(&self, place: Place) -> PropertiesBuf {
@@ -308,12 +260,7 @@ impl Parts {
     }
 
     /// Makes a legal packet and hands it on. It borrows from these parts.
-    pub fn with_packet<R>(
-        &self,
-        packet_type: PacketType,
-        from: Peer,
-        then: impl FnOnce(Packet<'_>) -> R,
-    ) -> R {
+    pub fn with_packet<R>(&self, packet_type: PacketType, from: Peer, then: impl FnOnce(Packet<'_>) -> R) -> R {
         match packet_type {
             PacketType::Connect => self.connect(then),
             PacketType::ConnAck => self.connack(then),
@@ -397,30 +344,21 @@ impl Parts {
     fn ack<R>(&self, kind: AckKind, then: impl FnOnce(Ack<'_>) -> R) -> R {
         let properties = self.properties(Place::Ack);
         let reason = match kind {
-            AckKind::PubAck | AckKind::PubRec => self.reason(&[
-                ReasonCode::Success,
-                ReasonCode::NoMatchingSubscribers,
-                ReasonCode::QuotaExceeded,
-            ]),
+            AckKind::PubAck | AckKind::PubRec => {
+                self.reason(&[ReasonCode::Success, ReasonCode::NoMatchingSubscribers, ReasonCode::QuotaExceeded])
+            }
             AckKind::PubRel | AckKind::PubComp => {
                 self.reason(&[ReasonCode::Success, ReasonCode::PacketIdentifierNotFound])
             }
         };
-        then(Ack {
-            packet_id: self.packet_id,
-            reason,
-            properties: properties.as_properties(),
-        })
+        then(Ack { packet_id: self.packet_id, reason, properties: properties.as_properties() })
     }
 
     fn subscribe<R>(&self, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let properties = self.properties(Place::Subscribe);
         let mut filters = SubscribeFiltersBuf::default();
         for (filter, options) in &self.filters {
-            let before_v5 = SubscriptionOptions {
-                qos: options.qos,
-                ..SubscriptionOptions::default()
-            };
+            let before_v5 = SubscriptionOptions { qos: options.qos, ..SubscriptionOptions::default() };
             filters.push(filter, if self.v5() { *options } else { before_v5 });
         }
         then(Packet::Subscribe(Subscribe {
@@ -432,14 +370,9 @@ impl Parts {
 
     fn suback<R>(&self, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let properties = self.properties(Place::Ack);
-        let legal = if self.v5() {
-            &[0, 1, 2, 0x80, 0x87, 0x8F, 0xA1, 0xA2][..]
-        } else {
-            &[0, 1, 2, 0x80]
-        };
-        let codes: Vec<u8> = (0..self.filters.len())
-            .map(|index| legal[self.pick.wrapping_add(index) % legal.len()])
-            .collect();
+        let legal = if self.v5() { &[0, 1, 2, 0x80, 0x87, 0x8F, 0xA1, 0xA2][..] } else { &[0, 1, 2, 0x80] };
+        let codes: Vec<u8> =
+            (0..self.filters.len()).map(|index| legal[self.pick.wrapping_add(index) % legal.len()]).collect();
         then(Packet::SubAck(SubAck {
             packet_id: self.packet_id,
             properties: properties.as_properties(),
@@ -450,9 +383,7 @@ impl Parts {
     fn unsubscribe<R>(&self, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let properties = self.properties(Place::Unsubscribe);
         let mut filters = UnsubscribeFiltersBuf::default();
-        self.filters
-            .iter()
-            .for_each(|(filter, _)| filters.push(filter));
+        self.filters.iter().for_each(|(filter, _)| filters.push(filter));
         then(Packet::Unsubscribe(Unsubscribe {
             packet_id: self.packet_id,
             properties: properties.as_properties(),
@@ -463,32 +394,20 @@ impl Parts {
     fn unsuback<R>(&self, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let properties = self.properties(Place::Ack);
         let codes: &[u8] = if self.v5() { &[0, 0x11, 0x80] } else { &[] };
-        then(Packet::UnsubAck(UnsubAck {
-            packet_id: self.packet_id,
-            properties: properties.as_properties(),
-            codes,
-        }))
+        then(Packet::UnsubAck(UnsubAck { packet_id: self.packet_id, properties: properties.as_properties(), codes }))
     }
 
     fn disconnect<R>(&self, from: Peer, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let (place, reasons) = match from {
-            Peer::Client => (
-                Place::DisconnectFromClient,
-                [
-                    ReasonCode::NormalDisconnection,
-                    ReasonCode::DisconnectWithWill,
-                ],
-            ),
-            Peer::Server => (
-                Place::DisconnectFromServer,
-                [ReasonCode::ServerShuttingDown, ReasonCode::UseAnotherServer],
-            ),
+            Peer::Client => {
+                (Place::DisconnectFromClient, [ReasonCode::NormalDisconnection, ReasonCode::DisconnectWithWill])
+            }
+            Peer::Server => {
+                (Place::DisconnectFromServer, [ReasonCode::ServerShuttingDown, ReasonCode::UseAnotherServer])
+            }
         };
         let properties = self.properties(place);
-        then(Packet::Disconnect(Disconnect {
-            reason: self.reason(&reasons),
-            properties: properties.as_properties(),
-        }))
+        then(Packet::Disconnect(Disconnect { reason: self.reason(&reasons), properties: properties.as_properties() }))
     }
 
     fn auth<R>(&self, from: Peer, then: impl FnOnce(Packet<'_>) -> R) -> R {

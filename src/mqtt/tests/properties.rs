@@ -94,10 +94,7 @@ fn each_accessor_finds_its_own() {
     assert_eq!(all.subscription_identifiers_available(), Some(false));
     assert_eq!(all.shared_subscription_available(), Some(true));
     assert_eq!(all.subscription_identifiers().collect::<Vec<_>>(), [3, 11]);
-    assert_eq!(
-        all.user_properties().collect::<Vec<_>>(),
-        [("name", "value"), ("name", "other")]
-    );
+    assert_eq!(all.user_properties().collect::<Vec<_>>(), [("name", "value"), ("name", "other")]);
     assert_eq!(all.iter().count(), 29);
 }
 
@@ -123,11 +120,7 @@ fn what_is_forwarded_borrows_when_it_stands_together() {
         (&[user, content, alias], &[user, content], true),
         (&[expiry, user, content, alias], &[user, content], true),
         (&[user, expiry, content], &[user, content], false),
-        (
-            &[content, expiry, user, alias, user],
-            &[content, user, user],
-            false,
-        ),
+        (&[content, expiry, user, alias, user], &[content, user, user], false),
         (&[expiry, alias], &[], true),
     ];
     for (raw, forwarded, borrowed) in cases {

@@ -79,10 +79,7 @@ fn expiry_goes_in_slices_and_a_replaced_message_does_not_expire_for_its_successo
 fn a_replay_in_slices_sees_every_message_and_skips_those_that_expired() {
     let mut map = Map::new();
     for number in 0..100 {
-        map.set(
-            0,
-            message(&format!("t/{number}"), "x", (number % 2 == 0).then_some(5)),
-        );
+        map.set(0, message(&format!("t/{number}"), "x", (number % 2 == 0).then_some(5)));
     }
     let (mut seen, mut after) = (0, None::<Arc<str>>);
     loop {

@@ -23,10 +23,7 @@ pub(super) struct Exact<T> {
 
 impl<T> Exact<T> {
     pub(super) fn new(hasher: RandomState) -> Self {
-        Self {
-            table: HashTable::new(),
-            hasher,
-        }
+        Self { table: HashTable::new(), hasher }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -38,17 +35,13 @@ impl<T> Exact<T> {
         if self.table.is_empty() {
             return None;
         }
-        let (_, value) = self.table.find(self.hash(filter), |(text, _)| {
-            text.as_bytes() == filter.as_bytes()
-        })?;
+        let (_, value) = self.table.find(self.hash(filter), |(text, _)| text.as_bytes() == filter.as_bytes())?;
         Some(value)
     }
 
     pub(super) fn get_mut(&mut self, filter: &str) -> Option<&mut T> {
         let hash = self.hash(filter);
-        let (_, value) = self
-            .table
-            .find_mut(hash, |(text, _)| text.as_bytes() == filter.as_bytes())?;
+        let (_, value) = self.table.find_mut(hash, |(text, _)| text.as_bytes() == filter.as_bytes())?;
         Some(value)
     }
 
@@ -56,9 +49,7 @@ impl<T> Exact<T> {
         let hash = self.hash(filter);
         let hasher = &self.hasher;
         let same = |(text, _): &(Text<SHORT_MAX>, T)| text.as_bytes() == filter.as_bytes();
-        let entry = self
-            .table
-            .entry(hash, same, |(text, _)| hash_of(hasher, text.as_bytes()));
+        let entry = self.table.entry(hash, same, |(text, _)| hash_of(hasher, text.as_bytes()));
         let found = match entry {
             Entry::Occupied(occupied) => occupied.into_mut(),
             Entry::Vacant(vacant) => vacant.insert((Text::new(filter), make())).into_mut(),
@@ -68,18 +59,13 @@ impl<T> Exact<T> {
 
     pub(super) fn remove(&mut self, filter: &str) -> Option<T> {
         let hash = self.hash(filter);
-        let found = self
-            .table
-            .find_entry(hash, |(text, _)| text.as_bytes() == filter.as_bytes())
-            .ok()?;
+        let found = self.table.find_entry(hash, |(text, _)| text.as_bytes() == filter.as_bytes()).ok()?;
         let ((_, value), _) = found.remove();
         Some(value)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.table
-            .iter()
-            .map(|(text, value)| (text.as_str(), value))
+        self.table.iter().map(|(text, value)| (text.as_str(), value))
     }
 
     fn hash(&self, filter: &str) -> u64 {

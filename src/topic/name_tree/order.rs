@@ -117,9 +117,7 @@ pub(super) fn judge(filter: &str, name: &str, goal: &mut String) -> Verdict {
             (None | Some("#"), None) => return Verdict::Match,
             (None, Some(_)) => return seek_behind(goal, name, plus_end),
             (Some(filter_below), None) => return seek(goal, &[name, "/"], filter_below),
-            (Some(filter_below), Some(name_below)) => {
-                (filter_rest, name_rest) = (filter_below, name_below)
-            }
+            (Some(filter_below), Some(name_below)) => (filter_rest, name_rest) = (filter_below, name_below),
         }
     }
 }
@@ -143,11 +141,7 @@ fn seek_behind(goal: &mut String, name: &str, plus_end: Option<usize>) -> Verdic
 
 /// Appends the least text that matches `filter`: an empty level for `+`, nothing for `/#`.
 pub(super) fn push_least(goal: &mut String, filter: &str) {
-    for (index, level) in filter
-        .split('/')
-        .take_while(|level| *level != "#")
-        .enumerate()
-    {
+    for (index, level) in filter.split('/').take_while(|level| *level != "#").enumerate() {
         if index != 0 {
             goal.push('/');
         }
@@ -170,18 +164,9 @@ pub(super) fn compare(left: &str, right: &str) -> Ordering {
 /// How many bytes at the front are the same; names of one fleet share long fronts, hence by words.
 fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
-    let words = left_words
-        .iter()
-        .zip(right_words)
-        .take_while(|(left, right)| left == right)
-        .count();
+    let words = left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
     let (left, right) = (&left[words * 8..], &right[words * 8..]);
-    words * 8
-        + left
-            .iter()
-            .zip(right)
-            .take_while(|(left, right)| left == right)
-            .count()
+    words * 8 + left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }
 
 fn rank(byte: u8) -> u16 {

@@ -14,19 +14,14 @@ fn tree_of(names: &[&str]) -> NameTree<()> {
 }
 
 fn matching(tree: &NameTree<()>, filter: &str) -> Vec<String> {
-    tree.scan(filter, None, usize::MAX)
-        .map(|(name, ())| name.to_string())
-        .collect()
+    tree.scan(filter, None, usize::MAX).map(|(name, ())| name.to_string()).collect()
 }
 
 #[test]
 fn what_lies_below_a_level_is_together_and_behind_it() {
     let tree = tree_of(&["a-b", "a/b/c", "a", "a/b", "a!", "a/", "a\u{1}", "b"]);
     let order: Vec<_> = tree.iter().map(|(name, ())| name.as_ref()).collect();
-    assert_eq!(
-        order,
-        ["a", "a/", "a/b", "a/b/c", "a\u{1}", "a!", "a-b", "b"]
-    );
+    assert_eq!(order, ["a", "a/", "a/b", "a/b/c", "a\u{1}", "a!", "a-b", "b"]);
     assert_eq!(matching(&tree, "a/#"), ["a", "a/", "a/b", "a/b/c"]);
     assert_eq!(matching(&tree, "+"), ["a", "a\u{1}", "a!", "a-b", "b"]);
 }
@@ -64,12 +59,7 @@ fn a_used_up_budget_is_told_from_the_end() {
     assert_eq!(scan.by_ref().count(), 2);
     assert_eq!(scan.resume().map(AsRef::as_ref), Some("a/2"));
     let mut scan = tree.scan("a/+", Some("a/2"), 2);
-    assert_eq!(
-        scan.by_ref()
-            .map(|(name, ())| name.as_ref())
-            .collect::<Vec<_>>(),
-        ["a/3"]
-    );
+    assert_eq!(scan.by_ref().map(|(name, ())| name.as_ref()).collect::<Vec<_>>(), ["a/3"]);
     let after = scan.resume().map(AsRef::as_ref);
     assert_eq!(after, None);
     assert_eq!(scan.next(), None, "an ended scan stays so");

@@ -39,15 +39,8 @@ fn one_directory_has_one_user_at_a_time() {
     let root = tempfile::tempdir().unwrap();
     let first = opened(root.path());
     let error = Identity::open_or_create(root.path()).unwrap_err();
-    assert!(
-        matches!(error, IdentityError::InUse { pid: Some(pid), .. } if pid == std::process::id())
-    );
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("process {}", std::process::id())),
-        "{error}"
-    );
+    assert!(matches!(error, IdentityError::InUse { pid: Some(pid), .. } if pid == std::process::id()));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     drop(first);
     opened(root.path());
 }
@@ -67,10 +60,7 @@ fn the_process_id_of_a_lock_is_replaced() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join(LOCK_FILE), "99999999999\n and more\n").unwrap();
     let _identity = opened(root.path());
-    assert_eq!(
-        text(&root.path().join(LOCK_FILE)),
-        format!("{}\n", std::process::id())
-    );
+    assert_eq!(text(&root.path().join(LOCK_FILE)), format!("{}\n", std::process::id()));
 }
 
 #[test]
@@ -100,14 +90,8 @@ fn a_directory_with_files_and_no_identity_is_refused() {
     std::fs::write(root.path().join("sessions.1"), "").unwrap();
     std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
     let error = Identity::open_or_create(root.path()).unwrap_err();
-    assert!(
-        matches!(&error, IdentityError::NoIdentity { found, .. } if found == "sessions.1"),
-        "{error}"
-    );
-    assert!(
-        !root.path().join(ID_FILE).exists(),
-        "no new identity is made"
-    );
+    assert!(matches!(&error, IdentityError::NoIdentity { found, .. } if found == "sessions.1"), "{error}");
+    assert!(!root.path().join(ID_FILE).exists(), "no new identity is made");
 }
 
 #[test]
@@ -126,24 +110,15 @@ fn a_damaged_identity_is_refused_and_left_alone() {
         let _ = opened(root.path()).node_id();
         std::fs::write(root.path().join(ID_FILE), bad).unwrap();
         let error = Identity::open_or_create(root.path()).unwrap_err();
-        assert!(
-            matches!(error, IdentityError::Damaged { .. }),
-            "{bad:?} {error}"
-        );
+        assert!(matches!(error, IdentityError::Damaged { .. }), "{bad:?} {error}");
         assert_eq!(text(&root.path().join(ID_FILE)), bad);
     }
     let root = tempfile::tempdir().unwrap();
     let _ = opened(root.path()).node_id();
     std::fs::write(root.path().join(ID_FILE), [0xFF; 32]).unwrap();
-    assert!(matches!(
-        Identity::open_or_create(root.path()),
-        Err(IdentityError::Damaged { .. })
-    ));
+    assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })));
     std::fs::write(root.path().join(ID_FILE), good).unwrap();
-    assert_eq!(
-        opened(root.path()).node_id(),
-        0x0123_4567_89AB_CDEF_0123_4567_89AB_CDEF
-    );
+    assert_eq!(opened(root.path()).node_id(), 0x0123_4567_89AB_CDEF_0123_4567_89AB_CDEF);
 }
 
 #[test]
@@ -156,25 +131,16 @@ fn another_format_is_refused_and_named() {
     assert!(matches!(error, IdentityError::OtherFormat { found: 2, .. }));
     std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
     assert!(
-        matches!(
-            Identity::open_or_create(root.path()),
-            Err(IdentityError::OtherFormat { .. })
-        ),
+        matches!(Identity::open_or_create(root.path()), Err(IdentityError::OtherFormat { .. })),
         "also without an identity"
     );
     let root = tempfile::tempdir().unwrap();
     let _ = opened(root.path()).node_id();
     let format = root.path().join(FORMAT_FILE);
     std::fs::write(&format, "one").unwrap();
-    assert!(matches!(
-        Identity::open_or_create(root.path()),
-        Err(IdentityError::Damaged { .. })
-    ));
+    assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })));
     std::fs::remove_file(&format).unwrap();
-    assert!(matches!(
-        Identity::open_or_create(root.path()),
-        Err(IdentityError::Damaged { .. })
-    ));
+    assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })));
 }
 
 #[test]
@@ -184,8 +150,5 @@ fn a_path_that_is_a_file_is_refused() {
     std::fs::write(&path, "").unwrap();
     let error = Identity::open_or_create(&path).unwrap_err();
     assert!(matches!(error, IdentityError::Io { .. }));
-    assert!(
-        error.to_string().contains(&path.display().to_string()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }

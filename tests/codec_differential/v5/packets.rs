@@ -27,14 +27,10 @@ pub const PUBREC_REASONS: [v5::PubRecReason; 4] = [
     v5::PubRecReason::PacketIdentifierInUse,
     v5::PubRecReason::QuotaExceeded,
 ];
-pub const PUBREL_REASONS: [v5::PubRelReason; 2] = [
-    v5::PubRelReason::Success,
-    v5::PubRelReason::PacketIdentifierNotFound,
-];
-pub const PUBCOMP_REASONS: [v5::PubCompReason; 2] = [
-    v5::PubCompReason::Success,
-    v5::PubCompReason::PacketIdentifierNotFound,
-];
+pub const PUBREL_REASONS: [v5::PubRelReason; 2] =
+    [v5::PubRelReason::Success, v5::PubRelReason::PacketIdentifierNotFound];
+pub const PUBCOMP_REASONS: [v5::PubCompReason; 2] =
+    [v5::PubCompReason::Success, v5::PubCompReason::PacketIdentifierNotFound];
 pub const SUBACK_CODES: [v5::SubscribeReasonCode; 5] = [
     v5::SubscribeReasonCode::QoS0,
     v5::SubscribeReasonCode::QoS2,
@@ -42,11 +38,8 @@ pub const SUBACK_CODES: [v5::SubscribeReasonCode; 5] = [
     v5::SubscribeReasonCode::TopicFilterInvalid,
     v5::SubscribeReasonCode::WildcardSubscriptionsNotSupported,
 ];
-pub const UNSUBACK_REASONS: [v5::UnsubAckReason; 3] = [
-    v5::UnsubAckReason::Success,
-    v5::UnsubAckReason::NoSubscriptionExisted,
-    v5::UnsubAckReason::NotAuthorized,
-];
+pub const UNSUBACK_REASONS: [v5::UnsubAckReason; 3] =
+    [v5::UnsubAckReason::Success, v5::UnsubAckReason::NoSubscriptionExisted, v5::UnsubAckReason::NotAuthorized];
 
 pub fn user() -> impl Strategy<Value = Vec<(String, String)>> {
     proptest::collection::vec((text(), text()), 0..3)
@@ -78,20 +71,9 @@ fn authentication() -> impl Strategy<Value = (Option<String>, Option<Bytes>)> {
 }
 
 fn connect_properties() -> impl Strategy<Value = Option<v5::ConnectProperties>> {
-    let numbers = (
-        any::<Option<u32>>(),
-        not_zero(),
-        proptest::option::of(1..=u32::MAX),
-        any::<Option<u16>>(),
-    );
+    let numbers = (any::<Option<u32>>(), not_zero(), proptest::option::of(1..=u32::MAX), any::<Option<u16>>());
     (numbers, flag(), flag(), user(), authentication()).prop_map(
-        |(
-            numbers,
-            request_response_info,
-            request_problem_info,
-            user_properties,
-            authentication,
-        )| {
+        |(numbers, request_response_info, request_problem_info, user_properties, authentication)| {
             let properties = v5::ConnectProperties {
                 session_expiry_interval: numbers.0,
                 receive_maximum: numbers.1,
@@ -121,15 +103,8 @@ fn connect_properties() -> impl Strategy<Value = Option<v5::ConnectProperties>> 
 
 fn will_properties() -> impl Strategy<Value = Option<v5::WillProperties>> {
     // The delay is always there, so that the properties are never empty.
-    let properties = (
-        any::<u32>(),
-        flag(),
-        any::<Option<u32>>(),
-        maybe_text(),
-        proptest::option::of(name()),
-        maybe_bytes(),
-        user(),
-    );
+    let properties =
+        (any::<u32>(), flag(), any::<Option<u32>>(), maybe_text(), proptest::option::of(name()), maybe_bytes(), user());
     let properties = properties.prop_map(|parts| v5::WillProperties {
         delay_interval: Some(parts.0),
         payload_format_indicator: parts.1,
@@ -144,20 +119,8 @@ fn will_properties() -> impl Strategy<Value = Option<v5::WillProperties>> {
 
 pub fn connect() -> impl Strategy<Value = v5::Connect> {
     let will_payload = proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
-    let will = (
-        name(),
-        will_payload,
-        qos(),
-        any::<bool>(),
-        will_properties(),
-    )
-        .prop_map(|(topic, message, qos, retain, properties)| v5::LastWill {
-            topic,
-            message,
-            qos,
-            retain,
-            properties,
-        });
+    let will = (name(), will_payload, qos(), any::<bool>(), will_properties())
+        .prop_map(|(topic, message, qos, retain, properties)| v5::LastWill { topic, message, qos, retain, properties });
     let login = (name(), name()).prop_map(|(username, password)| v5::Login { username, password });
     let (will, login) = (proptest::option::of(will), proptest::option::of(login));
     let head = (any::<u16>(), text(), any::<bool>());
@@ -175,66 +138,43 @@ pub fn connect() -> impl Strategy<Value = v5::Connect> {
 }
 
 pub fn connack() -> impl Strategy<Value = v5::ConnAck> {
-    let numbers = (
-        any::<Option<u32>>(),
-        not_zero(),
-        1..=u32::MAX,
-        any::<Option<u16>>(),
-        any::<Option<u16>>(),
-    );
+    let numbers = (any::<Option<u32>>(), not_zero(), 1..=u32::MAX, any::<Option<u16>>(), any::<Option<u16>>());
     let flags = (flag(), flag(), flag(), flag(), flag());
     let texts = (maybe_text(), maybe_text(), maybe_text(), maybe_text());
     let code = proptest::sample::select(&CONNACK_CODES[..]);
-    (
-        code,
-        any::<bool>(),
-        numbers,
-        flags,
-        texts,
-        user(),
-        authentication(),
+    (code, any::<bool>(), numbers, flags, texts, user(), authentication()).prop_map(
+        |(code, present, numbers, flags, texts, user_properties, authentication)| v5::ConnAck {
+            session_present: present && code == v5::ConnectReturnCode::Success,
+            code,
+            properties: Some(v5::ConnAckProperties {
+                session_expiry_interval: numbers.0,
+                receive_max: numbers.1,
+                max_packet_size: Some(numbers.2),
+                topic_alias_max: numbers.3,
+                server_keep_alive: numbers.4,
+                max_qos: flags.0,
+                retain_available: flags.1,
+                wildcard_subscription_available: flags.2,
+                subscription_identifiers_available: flags.3,
+                shared_subscription_available: flags.4,
+                assigned_client_identifier: texts.0,
+                reason_string: texts.1,
+                response_information: texts.2,
+                server_reference: texts.3,
+                user_properties,
+                authentication_method: authentication.0,
+                authentication_data: authentication.1,
+            }),
+        },
     )
-        .prop_map(
-            |(code, present, numbers, flags, texts, user_properties, authentication)| v5::ConnAck {
-                session_present: present && code == v5::ConnectReturnCode::Success,
-                code,
-                properties: Some(v5::ConnAckProperties {
-                    session_expiry_interval: numbers.0,
-                    receive_max: numbers.1,
-                    max_packet_size: Some(numbers.2),
-                    topic_alias_max: numbers.3,
-                    server_keep_alive: numbers.4,
-                    max_qos: flags.0,
-                    retain_available: flags.1,
-                    wildcard_subscription_available: flags.2,
-                    subscription_identifiers_available: flags.3,
-                    shared_subscription_available: flags.4,
-                    assigned_client_identifier: texts.0,
-                    reason_string: texts.1,
-                    response_information: texts.2,
-                    server_reference: texts.3,
-                    user_properties,
-                    authentication_method: authentication.0,
-                    authentication_data: authentication.1,
-                }),
-            },
-        )
 }
 
 fn publish_properties(from: Peer) -> impl Strategy<Value = Option<v5::PublishProperties>> {
     let id = prop_oneof![1..200_usize, 1..=268_435_455_usize];
     let ids = proptest::collection::vec(id, if from == Peer::Server { 0..=1 } else { 0..=0 });
     // The expiry is always there, so that the properties are never empty.
-    let properties = (
-        flag(),
-        any::<u32>(),
-        not_zero(),
-        proptest::option::of(name()),
-        maybe_bytes(),
-        user(),
-        ids,
-        maybe_text(),
-    );
+    let properties =
+        (flag(), any::<u32>(), not_zero(), proptest::option::of(name()), maybe_bytes(), user(), ids, maybe_text());
     let properties = properties.prop_map(|parts| v5::PublishProperties {
         payload_format_indicator: parts.0,
         message_expiry_interval: Some(parts.1),
@@ -250,15 +190,8 @@ fn publish_properties(from: Peer) -> impl Strategy<Value = Option<v5::PublishPro
 
 pub fn publish(from: Peer) -> impl Strategy<Value = v5::Publish> {
     let flags = (any::<bool>(), any::<bool>());
-    (
-        flags,
-        qos(),
-        name(),
-        packet_id(),
-        publish_properties(from),
-        payload(),
-    )
-        .prop_map(|((dup, retain), qos, topic, pkid, properties, payload)| {
+    (flags, qos(), name(), packet_id(), publish_properties(from), payload()).prop_map(
+        |((dup, retain), qos, topic, pkid, properties, payload)| {
             let acknowledged = qos != mqttbytes::QoS::AtMostOnce;
             v5::Publish {
                 dup: dup && acknowledged,
@@ -269,7 +202,8 @@ pub fn publish(from: Peer) -> impl Strategy<Value = v5::Publish> {
                 properties,
                 payload,
             }
-        })
+        },
+    )
 }
 
 pub fn subscribe() -> impl Strategy<Value = v5::Subscribe> {
@@ -278,28 +212,22 @@ pub fn subscribe() -> impl Strategy<Value = v5::Subscribe> {
         Just(v5::RetainForwardRule::OnNewSubscribe),
         Just(v5::RetainForwardRule::Never)
     ];
-    let filter = (name(), qos(), any::<bool>(), any::<bool>(), rule).prop_map(
-        |(path, qos, nolocal, preserve_retain, rule)| {
+    let filter =
+        (name(), qos(), any::<bool>(), any::<bool>(), rule).prop_map(|(path, qos, nolocal, preserve_retain, rule)| {
             let mut filter = v5::SubscribeFilter::new(path, qos);
             filter.nolocal = nolocal;
             filter.preserve_retain = preserve_retain;
             filter.retain_forward_rule = rule;
             filter
-        },
-    );
-    let properties =
-        (1..=268_435_455_usize, user()).prop_map(|(id, user_properties)| v5::SubscribeProperties {
-            id: Some(id),
-            user_properties,
         });
+    let properties = (1..=268_435_455_usize, user())
+        .prop_map(|(id, user_properties)| v5::SubscribeProperties { id: Some(id), user_properties });
     let filters = proptest::collection::vec(filter, 1..4);
-    (packet_id(), filters, proptest::option::of(properties)).prop_map(
-        |(pkid, filters, properties)| v5::Subscribe {
-            pkid,
-            filters,
-            properties,
-        },
-    )
+    (packet_id(), filters, proptest::option::of(properties)).prop_map(|(pkid, filters, properties)| v5::Subscribe {
+        pkid,
+        filters,
+        properties,
+    })
 }
 
 /// A Reason String, always there so that the properties are never empty, and User Properties.

@@ -5,18 +5,14 @@ use holdfast::mqtt::{self, Packet, Properties, RetainHandling};
 use mqttbytes::v5;
 
 use super::packets::{
-    CONNACK_CODES, PUBACK_REASONS, PUBCOMP_REASONS, PUBREC_REASONS, PUBREL_REASONS,
-    UNSUBACK_REASONS,
+    CONNACK_CODES, PUBACK_REASONS, PUBCOMP_REASONS, PUBREC_REASONS, PUBREL_REASONS, UNSUBACK_REASONS,
 };
 use crate::{id_or_zero, their_qos};
 
 /// The one of their reason codes that has this value.
 macro_rules! their_reason {
     ($theirs:expr, $value:expr) => {
-        *$theirs
-            .iter()
-            .find(|theirs| **theirs as u8 == $value as u8)
-            .expect("one of theirs")
+        *$theirs.iter().find(|theirs| **theirs as u8 == $value as u8).expect("one of theirs")
     };
 }
 
@@ -39,10 +35,7 @@ fn some(properties: Properties<'_>) -> Option<Properties<'_>> {
 }
 
 fn user_properties(properties: Properties<'_>) -> Vec<(String, String)> {
-    properties
-        .user_properties()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    properties.user_properties().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 pub fn translate(packet: &Packet<'_>) -> v5::Packet {
@@ -50,18 +43,10 @@ pub fn translate(packet: &Packet<'_>) -> v5::Packet {
         Packet::Connect(packet) => v5::Packet::Connect(translate_connect(packet)),
         Packet::ConnAck(packet) => v5::Packet::ConnAck(translate_connack(packet)),
         Packet::Publish(packet) => v5::Packet::Publish(translate_publish(packet)),
-        Packet::PubAck(ack) => {
-            v5::Packet::PubAck(their_ack!(ack, PubAck, PubAckProperties, PUBACK_REASONS))
-        }
-        Packet::PubRec(ack) => {
-            v5::Packet::PubRec(their_ack!(ack, PubRec, PubRecProperties, PUBREC_REASONS))
-        }
-        Packet::PubRel(ack) => {
-            v5::Packet::PubRel(their_ack!(ack, PubRel, PubRelProperties, PUBREL_REASONS))
-        }
-        Packet::PubComp(ack) => {
-            v5::Packet::PubComp(their_ack!(ack, PubComp, PubCompProperties, PUBCOMP_REASONS))
-        }
+        Packet::PubAck(ack) => v5::Packet::PubAck(their_ack!(ack, PubAck, PubAckProperties, PUBACK_REASONS)),
+        Packet::PubRec(ack) => v5::Packet::PubRec(their_ack!(ack, PubRec, PubRecProperties, PUBREC_REASONS)),
+        Packet::PubRel(ack) => v5::Packet::PubRel(their_ack!(ack, PubRel, PubRelProperties, PUBREL_REASONS)),
+        Packet::PubComp(ack) => v5::Packet::PubComp(their_ack!(ack, PubComp, PubCompProperties, PUBCOMP_REASONS)),
         Packet::Subscribe(packet) => v5::Packet::Subscribe(translate_subscribe(packet)),
         Packet::SubAck(packet) => {
             let codes = packet.codes.iter().map(|code| (*code).try_into());
@@ -77,17 +62,12 @@ pub fn translate(packet: &Packet<'_>) -> v5::Packet {
         Packet::Unsubscribe(packet) => v5::Packet::Unsubscribe(v5::Unsubscribe {
             pkid: packet.packet_id.get(),
             filters: packet.filters.iter().map(str::to_owned).collect(),
-            properties: some(packet.properties).map(|properties| v5::UnsubscribeProperties {
-                user_properties: user_properties(properties),
-            }),
+            properties: some(packet.properties)
+                .map(|properties| v5::UnsubscribeProperties { user_properties: user_properties(properties) }),
         }),
         Packet::UnsubAck(packet) => v5::Packet::UnsubAck(v5::UnsubAck {
             pkid: packet.packet_id.get(),
-            reasons: packet
-                .codes
-                .iter()
-                .map(|code| their_reason!(UNSUBACK_REASONS, *code))
-                .collect(),
+            reasons: packet.codes.iter().map(|code| their_reason!(UNSUBACK_REASONS, *code)).collect(),
             properties: some(packet.properties).map(|properties| v5::UnsubAckProperties {
                 reason_string: properties.reason_string().map(str::to_owned),
                 user_properties: user_properties(properties),
@@ -123,8 +103,7 @@ fn translate_connect(packet: &mqtt::Connect<'_>) -> v5::Connect {
         }),
         login: (packet.user_name.is_some() || packet.password.is_some()).then(|| v5::Login {
             username: packet.user_name.unwrap_or_default().to_owned(),
-            password: String::from_utf8(packet.password.unwrap_or_default().to_vec())
-                .expect("theirs are UTF-8"),
+            password: String::from_utf8(packet.password.unwrap_or_default().to_vec()).expect("theirs are UTF-8"),
         }),
         properties: some(packet.properties).map(|properties| v5::ConnectProperties {
             session_expiry_interval: properties.session_expiry_interval(),
@@ -154,12 +133,8 @@ fn translate_connack(packet: &mqtt::ConnAck<'_>) -> v5::ConnAck {
             topic_alias_max: properties.topic_alias_maximum(),
             reason_string: properties.reason_string().map(str::to_owned),
             user_properties: user_properties(properties),
-            wildcard_subscription_available: properties
-                .wildcard_subscription_available()
-                .map(u8::from),
-            subscription_identifiers_available: properties
-                .subscription_identifiers_available()
-                .map(u8::from),
+            wildcard_subscription_available: properties.wildcard_subscription_available().map(u8::from),
+            subscription_identifiers_available: properties.subscription_identifiers_available().map(u8::from),
             shared_subscription_available: properties.shared_subscription_available().map(u8::from),
             server_keep_alive: properties.server_keep_alive(),
             response_information: properties.response_information().map(str::to_owned),
@@ -184,10 +159,7 @@ fn translate_publish(packet: &mqtt::Publish<'_>) -> v5::Publish {
             response_topic: properties.response_topic().map(str::to_owned),
             correlation_data: properties.correlation_data().map(Bytes::copy_from_slice),
             user_properties: user_properties(properties),
-            subscription_identifiers: properties
-                .subscription_identifiers()
-                .map(|id| id as usize)
-                .collect(),
+            subscription_identifiers: properties.subscription_identifiers().map(|id| id as usize).collect(),
             content_type: properties.content_type().map(str::to_owned),
         }),
         payload: Bytes::copy_from_slice(packet.payload),

@@ -18,39 +18,20 @@ const NODE: NodeId = NodeId(0xa);
 const OTHER: NodeId = NodeId(0xb);
 
 fn acquire(client: &str, clean: bool, expiry_secs: u32, will_delay: Option<u32>) -> Command {
-    let will = will_delay.map(|delay_secs| LeaseWill {
-        delay_secs,
-        message: b"will".as_slice().into(),
-    });
-    Command::Acquire {
-        client: client.into(),
-        clean,
-        expiry_secs,
-        will,
-    }
+    let will = will_delay.map(|delay_secs| LeaseWill { delay_secs, message: b"will".as_slice().into() });
+    Command::Acquire { client: client.into(), clean, expiry_secs, will }
 }
 
 fn detach(client: &str, epoch: SessionEpoch, will: WillFate, expiry_secs: u32) -> Command {
-    Command::Detach {
-        client: client.into(),
-        epoch,
-        will,
-        expiry_secs,
-    }
+    Command::Detach { client: client.into(), epoch, will, expiry_secs }
 }
 
 fn will_done(client: &str, epoch: SessionEpoch) -> Command {
-    Command::WillDone {
-        client: client.into(),
-        epoch,
-    }
+    Command::WillDone { client: client.into(), epoch }
 }
 
 fn register(node: NodeId) -> Command {
-    Command::Register {
-        node,
-        name: "name".to_owned(),
-    }
+    Command::Register { node, name: "name".to_owned() }
 }
 
 /// A command of any kind by one of two nodes, and how long after the one before, in milliseconds.
@@ -85,12 +66,8 @@ fn any_lease_command() -> impl Strategy<Value = Command> {
 
 fn any_command() -> impl Strategy<Value = Command> {
     let filters = || prop::collection::vec(prop_oneof!["a/#", "b", "c"].prop_map(Arc::from), 0..3);
-    let groups = || {
-        prop::collection::vec(
-            prop_oneof!["a/#", "b"].prop_map(|filter| (Arc::from("g"), Arc::from(filter))),
-            0..3,
-        )
-    };
+    let groups =
+        || prop::collection::vec(prop_oneof!["a/#", "b"].prop_map(|filter| (Arc::from("g"), Arc::from(filter))), 0..3);
     prop_oneof![
         12 => any_lease_command(),
         1 => (filters(), filters()).prop_map(|(add, remove)| Command::Routes { add, remove }),
@@ -104,18 +81,7 @@ fn steps(command: impl Strategy<Value = Command>) -> impl Strategy<Value = Vec<S
     let by = prop_oneof![9 => Just(NODE), 1 => Just(OTHER)];
     let after = prop_oneof![3 => Just(0_u64), 2 => Just(500), 2 => Just(1_000), 1 => Just(5_000)];
     prop::collection::vec((after, by, command), 1..50).prop_map(|steps| {
-        let start = [NODE, OTHER].map(|node| Step {
-            after: 0,
-            by: node,
-            command: register(node),
-        });
-        start
-            .into_iter()
-            .chain(
-                steps
-                    .into_iter()
-                    .map(|(after, by, command)| Step { after, by, command }),
-            )
-            .collect()
+        let start = [NODE, OTHER].map(|node| Step { after: 0, by: node, command: register(node) });
+        start.into_iter().chain(steps.into_iter().map(|(after, by, command)| Step { after, by, command })).collect()
     })
 }

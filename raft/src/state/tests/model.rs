@@ -51,29 +51,19 @@ impl Model {
             return None;
         }
         connection.will = Will::Due;
-        Some(Effect::WillDue {
-            client: client.into(),
-            epoch: connection.epoch,
-            message: b"will".as_slice().into(),
-        })
+        Some(Effect::WillDue { client: client.into(), epoch: connection.epoch, message: b"will".as_slice().into() })
     }
 
     fn end(client: &str, connection: &mut Connection) -> Vec<Effect> {
         let will = Self::publish(client, connection);
         connection.session_over = true;
-        let ended = Effect::SessionEnded {
-            client: client.into(),
-            epoch: connection.epoch,
-        };
+        let ended = Effect::SessionEnded { client: client.into(), epoch: connection.epoch };
         will.into_iter().chain([ended]).collect()
     }
 
     /// The earliest event of all clients, or of one.
     fn earliest(&self, only: Option<&str>) -> Option<(u64, String)> {
-        let clients = self
-            .clients
-            .iter()
-            .filter(|(client, _)| only.is_none_or(|only| only == client.as_str()));
+        let clients = self.clients.iter().filter(|(client, _)| only.is_none_or(|only| only == client.as_str()));
         let events = clients.flat_map(|(client, all)| {
             let events: Vec<u64> = all.iter().flat_map(Connection::events).collect();
             events.into_iter().map(|at| (at, client.clone()))
@@ -97,8 +87,7 @@ impl Model {
     }
 
     fn has_lease(all: &[Connection]) -> bool {
-        !all.last().unwrap().session_over
-            || all.iter().any(|connection| connection.will == Will::Due)
+        !all.last().unwrap().session_over || all.iter().any(|connection| connection.will == Will::Due)
     }
 
     fn note_gone(&mut self) {
@@ -106,14 +95,7 @@ impl Model {
         self.gone.extend(gone.map(|all| all.last().unwrap().epoch));
     }
 
-    fn acquire(
-        &mut self,
-        by: NodeId,
-        client: &str,
-        clean: bool,
-        expiry_secs: u32,
-        delay: Option<u32>,
-    ) -> Applied {
+    fn acquire(&mut self, by: NodeId, client: &str, clean: bool, expiry_secs: u32, delay: Option<u32>) -> Applied {
         let mut effects = self.run_due(Some(client));
         let mut displaced = None;
         let mut session_present = false;
@@ -122,10 +104,7 @@ impl Model {
         if let Some(last) = all.last_mut() {
             if !last.session_over {
                 if last.by != by {
-                    return Applied {
-                        outcome: Outcome::Refused(Refusal::HeldElsewhere),
-                        effects,
-                    };
+                    return Applied { outcome: Outcome::Refused(Refusal::HeldElsewhere), effects };
                 }
                 displaced = last.ended_at.is_none().then_some(last.epoch);
                 if clean || last.expiry_secs == 0 {
@@ -148,66 +127,29 @@ impl Model {
                 epoch = all.last().unwrap().epoch + 1;
             }
         }
-        let will = if delay.is_some() {
-            Will::Armed
-        } else {
-            Will::Gone
-        };
+        let will = if delay.is_some() { Will::Armed } else { Will::Gone };
         let delay_secs = delay.unwrap_or(0);
-        all.push(Connection {
-            epoch,
-            by,
-            expiry_secs,
-            will,
-            delay_secs,
-            ended_at: None,
-            session_over: false,
-        });
-        Applied {
-            outcome: Outcome::Acquired {
-                epoch,
-                session_present,
-                displaced,
-            },
-            effects,
-        }
+        all.push(Connection { epoch, by, expiry_secs, will, delay_secs, ended_at: None, session_over: false });
+        Applied { outcome: Outcome::Acquired { epoch, session_present, displaced }, effects }
     }
 
-    fn detach(
-        &mut self,
-        by: NodeId,
-        client: &str,
-        epoch: SessionEpoch,
-        fate: WillFate,
-        expiry_secs: u32,
-    ) -> Applied {
+    fn detach(&mut self, by: NodeId, client: &str, epoch: SessionEpoch, fate: WillFate, expiry_secs: u32) -> Applied {
         let now = self.now;
         let last = self.clients.get_mut(client).and_then(|all| all.last_mut());
-        let Some(last) =
-            last.filter(|last| last.epoch == epoch && last.ended_at.is_none() && last.by == by)
-        else {
-            return Applied {
-                outcome: Outcome::Refused(Refusal::NotConnected),
-                effects: Vec::new(),
-            };
+        let Some(last) = last.filter(|last| last.epoch == epoch && last.ended_at.is_none() && last.by == by) else {
+            return Applied { outcome: Outcome::Refused(Refusal::NotConnected), effects: Vec::new() };
         };
         if fate == WillFate::Drop {
             last.will = Will::Gone;
         }
         last.expiry_secs = expiry_secs;
         last.ended_at = Some(now);
-        Applied {
-            outcome: Outcome::Done,
-            effects: self.run_due(Some(client)),
-        }
+        Applied { outcome: Outcome::Done, effects: self.run_due(Some(client)) }
     }
 
     fn will_done(&mut self, client: &str, epoch: SessionEpoch) -> Applied {
         let all = self.clients.get_mut(client);
-        let due = all.and_then(|all| {
-            all.iter_mut()
-                .find(|one| one.epoch == epoch && one.will == Will::Due)
-        });
+        let due = all.and_then(|all| all.iter_mut().find(|one| one.epoch == epoch && one.will == Will::Due));
         let outcome = match due {
             Some(connection) => {
                 connection.will = Will::Gone;
@@ -216,10 +158,7 @@ impl Model {
             None => Outcome::Refused(Refusal::NotDue),
         };
         self.note_gone();
-        Applied {
-            outcome,
-            effects: Vec::new(),
-        }
+        Applied { outcome, effects: Vec::new() }
     }
 
     fn restart(&mut self, node: NodeId) {
@@ -235,29 +174,14 @@ impl Model {
     fn apply(&mut self, now: u64, step: &Step) -> Option<Applied> {
         self.now = self.now.max(now);
         match step.command.clone() {
-            Command::Acquire {
-                client,
-                clean,
-                expiry_secs,
-                will,
-            } => Some(self.acquire(
-                step.by,
-                &client,
-                clean,
-                expiry_secs,
-                will.map(|will| will.delay_secs),
-            )),
-            Command::Detach {
-                client,
-                epoch,
-                will,
-                expiry_secs,
-            } => Some(self.detach(step.by, &client, epoch, will, expiry_secs)),
+            Command::Acquire { client, clean, expiry_secs, will } => {
+                Some(self.acquire(step.by, &client, clean, expiry_secs, will.map(|will| will.delay_secs)))
+            }
+            Command::Detach { client, epoch, will, expiry_secs } => {
+                Some(self.detach(step.by, &client, epoch, will, expiry_secs))
+            }
             Command::WillDone { client, epoch } => Some(self.will_done(&client, epoch)),
-            Command::Tick => Some(Applied {
-                outcome: Outcome::Done,
-                effects: self.run_due(None),
-            }),
+            Command::Tick => Some(Applied { outcome: Outcome::Done, effects: self.run_due(None) }),
             Command::Register { node, .. } => {
                 self.restart(node);
                 None
@@ -268,32 +192,17 @@ impl Model {
 
     fn compare_with(&self, state: &ControlState) {
         assert_eq!(state.next_due(), self.earliest(None).map(|(at, _)| at));
-        let leases: Vec<_> = self
-            .clients
-            .iter()
-            .filter(|(_, all)| Self::has_lease(all))
-            .collect();
+        let leases: Vec<_> = self.clients.iter().filter(|(_, all)| Self::has_lease(all)).collect();
         assert_eq!(state.counts().leases, leases.len());
         for (client, all) in &self.clients {
             let last = all.last().filter(|last| !last.session_over);
-            let session = state
-                .session(client)
-                .map(|session| (session.epoch, session.connected));
-            assert_eq!(
-                session,
-                last.map(|last| (last.epoch, last.ended_at.is_none())),
-                "{client}"
-            );
+            let session = state.session(client).map(|session| (session.epoch, session.connected));
+            assert_eq!(session, last.map(|last| (last.epoch, last.ended_at.is_none())), "{client}");
         }
         let connections = self.clients.values().flatten();
-        let connected = connections
-            .filter(|connection| connection.ended_at.is_none() && !connection.session_over);
+        let connected = connections.filter(|connection| connection.ended_at.is_none() && !connection.session_over);
         assert_eq!(state.counts().connected, connected.count());
-        let due = self
-            .clients
-            .values()
-            .flatten()
-            .filter(|connection| connection.will == Will::Due);
+        let due = self.clients.values().flatten().filter(|connection| connection.will == Will::Due);
         assert_eq!(state.counts().wills_due, due.count());
     }
 }

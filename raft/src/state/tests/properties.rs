@@ -13,31 +13,19 @@ struct View {
 
 impl View {
     fn of(state: &ControlState) -> Self {
-        let sessions = state
-            .clients()
-            .filter_map(|client| Some((Arc::clone(client), state.session(client)?)));
-        Self {
-            sessions: sessions.collect(),
-            wills_due: state.wills_due().collect(),
-        }
+        let sessions = state.clients().filter_map(|client| Some((Arc::clone(client), state.session(client)?)));
+        Self { sessions: sessions.collect(), wills_due: state.wills_due().collect() }
     }
 
     /// What happened from `self` to `later`, in no particular order.
     fn effects_until(&self, later: &Self) -> Vec<Effect> {
-        let ended = self.sessions.iter().filter(|&(client, session)| {
-            later
-                .sessions
-                .get(client)
-                .is_none_or(|now| now.began != session.began)
-        });
-        let ended = ended.map(|(client, session)| Effect::SessionEnded {
-            client: Arc::clone(client),
-            epoch: session.epoch,
-        });
-        let due = later
-            .wills_due
+        let ended = self
+            .sessions
             .iter()
-            .filter(|effect| !self.wills_due.contains(effect));
+            .filter(|&(client, session)| later.sessions.get(client).is_none_or(|now| now.began != session.began));
+        let ended =
+            ended.map(|(client, session)| Effect::SessionEnded { client: Arc::clone(client), epoch: session.epoch });
+        let due = later.wills_due.iter().filter(|effect| !self.wills_due.contains(effect));
         due.cloned().chain(ended).collect()
     }
 }

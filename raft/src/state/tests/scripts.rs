@@ -16,11 +16,7 @@ fn play(lines: impl IntoIterator<Item = Line>) -> ControlState {
     for (number, (now, command, words)) in lines.into_iter().enumerate() {
         let from = (NODE, state.incarnation(NODE).unwrap_or(0));
         let said = format!("{command:?}");
-        assert_eq!(
-            in_words(&state.apply(now, from, command)),
-            words,
-            "line {number}, {said}"
-        );
+        assert_eq!(in_words(&state.apply(now, from, command)), words, "line {number}, {said}");
     }
     state
 }
@@ -28,18 +24,9 @@ fn play(lines: impl IntoIterator<Item = Line>) -> ControlState {
 fn in_words(applied: &Applied) -> String {
     let mut words = match applied.outcome {
         Outcome::Registered { incarnation } => format!("incarnation {incarnation}"),
-        Outcome::Acquired {
-            epoch,
-            session_present,
-            displaced,
-        } => {
-            let closes = displaced
-                .map(|epoch| format!(" closes {epoch}"))
-                .unwrap_or_default();
-            format!(
-                "c{epoch} {}{closes}",
-                if session_present { "resumed" } else { "new" }
-            )
+        Outcome::Acquired { epoch, session_present, displaced } => {
+            let closes = displaced.map(|epoch| format!(" closes {epoch}")).unwrap_or_default();
+            format!("c{epoch} {}{closes}", if session_present { "resumed" } else { "new" })
         }
         Outcome::Routed { index } => format!("index {index}"),
         Outcome::Done => "done".to_owned(),
@@ -91,17 +78,8 @@ fn a_session_that_never_expires_waits_for_ever() {
 
 #[test]
 fn a_session_without_expiry_ends_with_its_connection() {
-    let state = play([
-        (0, acquire("c", true, 0, None), "c1 new"),
-        (0, detach("c", 1, Drop, 0), "done; ended 1"),
-    ]);
-    assert_eq!(
-        state.counts(),
-        Counts {
-            nodes: 1,
-            ..Counts::default()
-        }
-    );
+    let state = play([(0, acquire("c", true, 0, None), "c1 new"), (0, detach("c", 1, Drop, 0), "done; ended 1")]);
+    assert_eq!(state.counts(), Counts { nodes: 1, ..Counts::default() });
 }
 
 #[test]
@@ -137,11 +115,7 @@ fn a_clean_takeover_ends_the_session() {
 fn a_takeover_does_not_resume_a_session_that_ends_with_its_connection() {
     play([
         (0, acquire("c", true, 0, Some(30)), "c1 new"),
-        (
-            0,
-            acquire("c", false, 10, None),
-            "c2 new closes 1; will 1; ended 1",
-        ),
+        (0, acquire("c", false, 10, None), "c2 new closes 1; will 1; ended 1"),
     ]);
 }
 
@@ -152,11 +126,7 @@ fn a_will_without_delay_is_due_with_the_connection() {
         (7, detach("c", 1, Keep, 10), "done; will 1"),
         (10_007, Command::Tick, "done; ended 1"),
     ]);
-    assert_eq!(
-        state.counts().leases,
-        1,
-        "the lease stays until the Will is done"
-    );
+    assert_eq!(state.counts().leases, 1, "the lease stays until the Will is done");
 }
 
 #[test]
@@ -214,11 +184,7 @@ fn a_clean_start_makes_the_waiting_will_due() {
     play([
         (0, acquire("c", false, 10, Some(5)), "c1 new"),
         (0, detach("c", 1, Keep, 10), "done"),
-        (
-            1_000,
-            acquire("c", true, 10, None),
-            "c2 new; will 1; ended 1",
-        ),
+        (1_000, acquire("c", true, 10, None), "c2 new; will 1; ended 1"),
     ]);
 }
 
@@ -226,17 +192,9 @@ fn a_clean_start_makes_the_waiting_will_due() {
 fn a_takeover_publishes_a_will_without_delay_and_cancels_one_with() {
     play([
         (0, acquire("c", false, 10, Some(0)), "c1 new"),
-        (
-            0,
-            acquire("c", false, 10, Some(1)),
-            "c2 resumed closes 1; will 1",
-        ),
+        (0, acquire("c", false, 10, Some(1)), "c2 resumed closes 1; will 1"),
         (0, acquire("c", false, 10, Some(1)), "c3 resumed closes 2"),
-        (
-            0,
-            acquire("c", true, 10, None),
-            "c4 new closes 3; will 3; ended 3",
-        ),
+        (0, acquire("c", true, 10, None), "c4 new closes 3; will 3; ended 3"),
     ]);
 }
 
@@ -281,14 +239,7 @@ fn an_epoch_never_comes_again_so_a_straggler_ends_nothing() {
 fn a_node_that_starts_anew_has_lost_its_sessions() {
     let state = play([
         (0, acquire("c", false, 10, Some(5)), "c1 new"),
-        (
-            0,
-            Command::Routes {
-                add: vec!["a".into()],
-                remove: vec![],
-            },
-            "index 3",
-        ),
+        (0, Command::Routes { add: vec!["a".into()], remove: vec![] }, "index 3"),
         (7, register(NODE), "incarnation 2"),
         (7, acquire("c", false, 10, None), "c2 new; will 1; ended 1"),
     ]);
@@ -313,14 +264,8 @@ fn only_the_live_incarnation_of_a_node_is_heard() {
         assert_eq!(in_words(&applied), "NotLive");
     }
     state.apply(0, (OTHER, 0), register(OTHER));
-    assert_eq!(
-        in_words(&state.apply(0, (OTHER, 1), acquire("c", true, 0, None))),
-        "HeldElsewhere"
-    );
-    assert_eq!(
-        in_words(&state.apply(0, (OTHER, 1), detach("c", 1, Keep, 0))),
-        "NotConnected"
-    );
+    assert_eq!(in_words(&state.apply(0, (OTHER, 1), acquire("c", true, 0, None))), "HeldElsewhere");
+    assert_eq!(in_words(&state.apply(0, (OTHER, 1), detach("c", 1, Keep, 0))), "NotConnected");
 }
 
 #[test]
@@ -379,11 +324,7 @@ fn routes_of_two_nodes_do_not_touch_one_another() {
     state.apply(0, (OTHER, 0), register(OTHER));
     let group: ShareRoute = ("g".into(), "a".into());
     for (node, remove) in [(NODE, vec![]), (OTHER, vec![]), (NODE, vec![group.clone()])] {
-        let add = if remove.is_empty() {
-            vec![group.clone()]
-        } else {
-            vec![]
-        };
+        let add = if remove.is_empty() { vec![group.clone()] } else { vec![] };
         state.apply(0, (node, 1), Command::ShareRoutes { add, remove });
     }
     assert_eq!(state.share_route(&group).collect::<Vec<_>>(), [(OTHER, 4)]);
