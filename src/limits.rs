@@ -44,8 +44,8 @@ pub const TIMER_TICK_MS: u64 = 100;
 /// How long a connection that is being closed may take to read its last packet.
 pub const CLOSE_LINGER_MS: u64 = 2_000;
 
-/// Times a shared message is offered to another member before it is dropped, so that members that leave all
-/// at once cannot make it go round for ever.
+/// Times a shared message goes to another member because the picked one has come or gone meanwhile; then that one
+/// keeps it, so that members that flap cannot make it go round for ever.
 pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.

@@ -203,6 +203,9 @@ impl Session {
     ) -> Verdict {
         let size = outgoing.message().size();
         let reason = if qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull };
+        if !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
+            self.drop_expired(turn);
+        }
         while !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
             match turn.limits.queue_full {
                 QueueFull::DropOldest if !self.queue.is_empty() => self.drop_oldest(turn),
@@ -222,6 +225,19 @@ impl Session {
         }
         self.queue.push(queued);
         Verdict::Taken
+    }
+
+    /// What has expired makes room before anything else has to go [MQTT-3.3.2-5]. The whole queue is looked through, so this is done
+    /// once in a second at the most.
+    fn drop_expired<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {
+        if !self.queue.holds_expiring() || turn.now < self.look_for_expired_at {
+            return;
+        }
+        self.look_for_expired_at = turn.now + 1_000;
+        for expired in self.queue.take(|queued| queued.message.is_expired(turn.now)) {
+            self.record_done(turn, expired.position);
+            self.drop_message(turn, DropReason::Expired);
+        }
     }
 
     fn drop_oldest<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {

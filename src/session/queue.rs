@@ -1,7 +1,7 @@
 //! The queue of a session: messages that wait for a connection, for room in the outbox or for a free place in the inflight
 //! window. Bounded in messages and bytes; at the bound the configured policy decides and the drop is counted.
 //!
-//! Invariant: `bytes` and `qos0` are the sums over the entries.
+//! Invariant: `bytes`, `qos0` and `expiring` are the sums over the entries.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,6 +67,8 @@ pub struct Queue {
     entries: VecDeque<Queued>,
     bytes: usize,
     qos0: usize,
+    /// Messages with a Message Expiry Interval.
+    expiring: usize,
 }
 
 impl Queue {
@@ -86,6 +88,11 @@ impl Queue {
     /// Whether a message of QoS 0 waits, so that a newer one must not overtake it.
     pub fn holds_qos0(&self) -> bool {
         self.qos0 > 0
+    }
+
+    /// Whether looking for expired messages may find one.
+    pub fn holds_expiring(&self) -> bool {
+        self.expiring > 0
     }
 
     /// Whether one more message of `size` bytes is within the limits.
@@ -136,10 +143,12 @@ impl Queue {
     fn count_in(&mut self, queued: &Queued) {
         self.bytes += queued.message.size();
         self.qos0 += usize::from(queued.qos == QoS::AtMostOnce);
+        self.expiring += usize::from(queued.message.expires_at.is_some());
     }
 
     fn count_out(&mut self, queued: &Queued) {
         self.bytes -= queued.message.size();
         self.qos0 -= usize::from(queued.qos == QoS::AtMostOnce);
+        self.expiring -= usize::from(queued.message.expires_at.is_some());
     }
 }

@@ -51,6 +51,8 @@ pub struct Session {
     pub(super) accepted: HashSet<PacketId>,
     pub(super) next_position: Position,
     pub(super) connected: Option<Connected>,
+    /// When a full queue is next looked through for expired messages, in milliseconds.
+    pub(super) look_for_expired_at: u64,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
@@ -69,6 +71,7 @@ impl Session {
             accepted: HashSet::new(),
             next_position: 0,
             connected: None,
+            look_for_expired_at: 0,
             dropped: 0,
         }
     }

@@ -409,6 +409,20 @@ fn what_expired_is_dropped_when_its_turn_comes() {
 }
 
 #[test]
+fn expired_messages_make_room_in_a_full_queue() {
+    let limits = Limits { queued_messages_max: 2, queue_full: QueueFull::DropNewest, ..limits() };
+    let mut bench = Bench::with(limits, 3600, &[]);
+    bench.session.disconnect();
+    let expiring = Arc::new(Message { expires_at: Some(5_000), ..(*message("a", AtLeastOnce)).clone() });
+    bench.send_message(&expiring, AtLeastOnce);
+    bench.send("b", AtLeastOnce);
+    bench.now = 5_000;
+    bench.send("c", AtLeastOnce);
+    assert_eq!(bench.reconnect(), ["publish b qos 1 id 1", "publish c qos 1 id 2"]);
+    assert_eq!((bench.dropped(DropReason::Expired), bench.dropped(DropReason::QueueFull)), (1, 0));
+}
+
+#[test]
 fn a_message_that_the_client_cannot_take_is_dropped_and_blocks_nothing() {
     let mut bench = Bench::persistent();
     bench.session.disconnect();

@@ -112,9 +112,8 @@ impl Shard {
         let (peer, client_id) = (connection.peer, connection.client_id.clone());
         ConnAck { session_present: false, reason, properties: Properties::EMPTY }
             .encode(connection.version, connection.outbox.buffer());
-        connection.version = ProtocolVersion::V3_1_1; // CONNACK was the last packet: no DISCONNECT follows it [MQTT-3.2.2-7].
         info!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), what, "connection refused");
-        self.begin_closing(key, Close::ByServer { reason, what });
+        self.begin_closing(key, Close::Refused { reason });
     }
 
     /// The lease of the client id was granted: the older connection goes, the session comes, CONNACK is written.
@@ -330,7 +329,9 @@ impl Shard {
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
         let session = &self.sessions[session as usize].session;
         for (text, _) in session.subscriptions() {
-            if let Ok(TopicFilter { share: Some(_), filter }) = TopicFilter::parse(text) {
+            if text.starts_with("$share/")
+                && let Ok(TopicFilter { share: Some(_), filter }) = TopicFilter::parse(text)
+            {
                 self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
             }
         }

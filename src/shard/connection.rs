@@ -88,7 +88,9 @@ impl Future for ConnectionTask {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut shard = self.shard.borrow_mut();
         shard.now = shard.shared.clock.now();
-        shard.poll_connection(self.key, self.serial, cx)
+        let ended = shard.poll_connection(self.key, self.serial, cx);
+        shard.settle();
+        ended
     }
 }
 
@@ -164,7 +166,6 @@ impl Shard {
         self.read_buffer = buffer;
         if let Some(end) = end {
             self.close(key, end);
-            self.settle();
         }
     }
 
@@ -366,11 +367,15 @@ impl Shard {
         connection.state = State::Closing;
         connection.partial = Vec::new();
         connection.replays = VecDeque::new();
-        if let Close::ByServer { reason, what } = close {
-            connection.stream.set_close_reason(reason);
-            if connection.version.is_v5() {
-                write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
+        match close {
+            Close::ByServer { reason, what } => {
+                connection.stream.set_close_reason(reason);
+                if connection.version.is_v5() {
+                    write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
+                }
             }
+            Close::Refused { reason } => connection.stream.set_close_reason(reason),
+            Close::ByClient { .. } | Close::Lost => {}
         }
         connection.linger_until = Some(now + limits::CLOSE_LINGER_MS);
         connection.ping_at = None;

@@ -366,6 +366,8 @@ enum Close {
     ByClient { reason: ReasonCode, publish_will: bool },
     /// The client broke a rule, or the server ends the connection: MQTT 5.0 clients are told [MQTT-4.13.2-1].
     ByServer { reason: ReasonCode, what: &'static str },
+    /// CONNACK said no: nothing follows it [MQTT-3.2.2-7].
+    Refused { reason: ReasonCode },
     /// The network connection is gone.
     Lost,
 }

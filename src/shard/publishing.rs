@@ -138,15 +138,17 @@ impl Shard {
         }
     }
 
-    /// Delivers to the member that was picked. If its session has gone meanwhile, another one is picked.
+    /// Delivers to the member that was picked. If it has come or gone meanwhile another one is picked, unless that went on for long:
+    /// then this one keeps the message, as long as its session is a member at all.
     pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
         let Picked { member, share } = picked;
         let session = self.by_client.get(&member.client_id).copied().filter(|session| {
             let slot = &self.sessions[*session as usize];
-            slot.connection.is_some() == member.connected && slot.session.has_subscription(&share)
+            let unchanged = slot.connection.is_some() == member.connected || attempts >= limits::SHARE_ATTEMPTS_MAX;
+            unchanged && slot.session.has_subscription(&share)
         });
         let Some(session) = session else {
-            self.offer_again(share, message, attempts + 1);
+            self.offer_again(share, message, attempts.saturating_add(1));
             return;
         };
         let outgoing = Outgoing::from_message(message);
@@ -164,9 +166,9 @@ impl Shard {
     /// Picks another member for a message that was given back or could not be delivered.
     pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8) {
         let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
-        let picked = filter
-            .filter(|_| attempts < limits::SHARE_ATTEMPTS_MAX)
-            .and_then(|filter| self.shared.index.pick_again(&share, filter));
+        // u8::MAX attempts find no member only where the index and the sessions disagree.
+        let picked =
+            filter.filter(|_| attempts < u8::MAX).and_then(|filter| self.shared.index.pick_again(&share, filter));
         match picked {
             Some(picked) => self.send_to_member(picked, message, attempts),
             None => self.metrics().dropped(DropReason::NoMember, 1),

@@ -155,6 +155,14 @@ impl Broker {
     /// When the process stays.
     pub fn stop(&self, patience: Duration) -> ExitStatus {
         self.signal(libc::SIGTERM);
+        self.exit_status(patience)
+    }
+
+    /// The exit status of a process that is about to end, which must come within `patience`.
+    ///
+    /// # Panics
+    /// When the process stays.
+    pub fn exit_status(&self, patience: Duration) -> ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
             let status = self.process().child.lock().expect("no holder panics").try_wait();

@@ -477,7 +477,7 @@ fn mqtt_3_1_4_1_connect_properties_out_of_range_are_refused(on: &Stage) {
 }
 
 fn mqtt_3_1_4_2_a_failed_authentication_closes(on: &Stage) {
-    let Some(broker) = Setup::new().with_password("alice", "secret").start() else {
+    let Some(broker) = Setup::new().with_alice().start() else {
         return;
     };
     let on = Stage::new(&broker, on.transport);

@@ -283,7 +283,7 @@ fn mqtt311_3_2_2_2_session_present_is_1_where_there_is_a_session(on: &Stage) {
 
 fn mqtt311_3_2_2_4_an_error_has_session_present_0_and_closes(on: &Stage) {
     // The parser refuses Session Present with an error; `refused_connect` waits for the close.
-    let Some(broker) = Setup::new().with_password("alice", "secret").start() else {
+    let Some(broker) = Setup::new().with_alice().start() else {
         return;
     };
     let on = &Stage::new(&broker, on.transport);

@@ -164,3 +164,28 @@ fn field_case_33_http_on_the_mqtt_port_is_told_where_websocket_is() {
     let websocket = on.broker().address(Transport::WebSocket);
     assert!(answer.contains("ws://") && answer.contains(&websocket.port().to_string()), "{answer}");
 }
+
+#[test]
+fn field_case_33_the_log_names_address_client_and_reason_once() {
+    let broker = start(Setup::new());
+    let on = Stage::new(&broker, Transport::Tcp);
+    let position = broker.log().len();
+    let begin = Instant::now();
+    let mut addresses = Vec::new();
+    for _ in 0..100 {
+        let mut client = on.v5("noisy");
+        addresses.push(client.link().tcp().local_addr().expect("a socket").to_string());
+        client.send(&[0xC1, 0]);
+        client.until_closed();
+    }
+    let seconds = begin.elapsed().as_secs() as usize + 1;
+    let client_id = on.client_id("noisy");
+    let warns = |line: &holdfast_cluster_tests::process::Line| {
+        line.field("level").as_deref() == Some("WARN") && line.contains(&client_id)
+    };
+    let line = broker.log().wait(position, Duration::from_secs(5), warns).expect("a warning about the client");
+    assert!(addresses.iter().any(|address| line.contains(address)), "no address: {}", line.text);
+    assert!(line.field("reason").is_some(), "no reason: {}", line.text);
+    let lines = broker.log().since(position).iter().filter(|line| warns(line)).count();
+    assert!(lines <= seconds + 1, "{lines} lines in {seconds} s for one cause");
+}

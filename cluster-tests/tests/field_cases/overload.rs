@@ -40,19 +40,20 @@ fn stalled_subscribers(stalled: usize, count: u32) {
     let mut publisher = on.v5("p");
     run(&mut publisher, &mut reader, &topic, 200);
     let before = broker.resident_bytes();
-    let slowest = run(&mut publisher, &mut reader, &topic, count);
+    let p99 = run(&mut publisher, &mut reader, &topic, count);
     let grown = broker.resident_bytes().saturating_sub(before);
     // The queue, the window and the buffer of each, with room for what the allocator keeps.
     let allowed = (16 << 20) + quiet.len() as u64 * (1 << 20);
     assert!(grown < allowed, "{} KB for {} subscribers", grown >> 10, quiet.len());
-    assert!(slowest < Duration::from_millis(500), "the reader waited {slowest:?} for a message");
+    assert!(p99 < Duration::from_millis(500), "the reader waited {p99:?} for a message");
     assert!(broker.is_running());
 }
 
-/// Sends numbered messages of 1 KB in batches; the reader gets each of them. The longest time from a batch to its end.
+/// Sends numbered messages of 1 KB in batches; the reader gets each of them. The time from sending to having
+/// a batch that 99 of 100 stay below.
 fn run(publisher: &mut Client, reader: &mut Client, topic: &str, count: u32) -> Duration {
     const BATCH: u32 = 50;
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     for start in (0..count).step_by(BATCH as usize) {
         let mut bytes = Vec::new();
         for number in start..start + BATCH {
@@ -67,12 +68,13 @@ fn run(publisher: &mut Client, reader: &mut Client, topic: &str, count: u32) -> 
             let message = reader.take();
             assert_eq!(message.payload[..4], number.to_be_bytes(), "the reader missed something");
         }
-        slowest = slowest.max(sent.elapsed());
+        times.push(sent.elapsed());
         for packet_id in 1..=BATCH as u16 {
             publisher.wait_puback(packet_id);
         }
     }
-    slowest
+    times.sort();
+    times[(times.len() - 1) * 99 / 100]
 }
 
 /// A broker whose queues hold 100 messages, with this policy.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use holdfast_cluster_tests::stage::Stage;
-use holdfast_cluster_tests::wire::{Connect, Packet, Publish, Version, first, id};
+use holdfast_cluster_tests::wire::{Connect, Packet, Publish, Version, Will, first, id};
 
 use crate::{BOTH_VERSIONS, got_before_marker, tcp};
 
@@ -95,7 +95,10 @@ fn field_case_25_an_outgoing_qos_2_delivery_goes_on_with_pubrel() {
 fn field_case_26_the_backlog_comes_complete_with_its_old_identifiers() {
     let on = tcp();
     let topic = on.topic("t");
-    let hello = durable(&on, Version::V5, "s").number(id::RECEIVE_MAXIMUM, 20);
+    let hello =
+        durable(&on, Version::V5, "s").number(id::RECEIVE_MAXIMUM, 20).will(Will::new(on.topic("will"), "gone"));
+    let mut watcher = on.v5("w");
+    watcher.subscribe(on.topic("will"), 0);
     let (mut client, _) = on.connect(&hello);
     client.subscribe(&topic, 1);
     let mut publisher = on.v5("p");
@@ -107,6 +110,8 @@ fn field_case_26_the_backlog_comes_complete_with_its_old_identifiers() {
     publish(0..5);
     let seen: Vec<_> = (0..5).map(|_| client.recv_publish()).collect();
     client.reset();
+    // What is published before the server has noticed would be sent into the void, and again with DUP.
+    assert_eq!(watcher.take().text(), "gone");
     publish(5..25);
     let (mut client, ack) = on.connect(&hello);
     assert!(ack.session_present);
