@@ -238,6 +238,10 @@ impl Shard {
         self.stalled_on &= !(1 << shard);
         if self.stalled_on == 0 {
             for key in std::mem::take(&mut self.stalled) {
+                // It may be stalled anew before its task runs, and must enter the list once more then.
+                if let Some(connection) = self.connection(key) {
+                    connection.stalled = false;
+                }
                 self.wake(key);
             }
         }
