@@ -129,7 +129,8 @@ pub struct Shard {
     target_serial: u64,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
-    /// What this shard has taken from its mailbox, and what its own commands caused, in order.
+    /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
+    arrived: VecDeque<Event>,
     inbox: VecDeque<Event>,
 }
 
@@ -160,6 +161,7 @@ impl Shard {
             target_serial: 0,
             pending: HashMap::new(),
             next_ticket: 0,
+            arrived: VecDeque::new(),
             inbox: VecDeque::new(),
             shared,
         }
@@ -189,7 +191,9 @@ impl Shard {
 
     /// Moves what has arrived into the inbox, and lets those read on who waited for that.
     fn take_mail(&mut self) {
-        let waiting = self.shared.mailboxes[usize::from(self.id)].take(&mut self.inbox);
+        let Shard { arrived, inbox, .. } = self;
+        let waiting = self.shared.mailboxes[usize::from(self.id)]
+            .take(|event| if event.is_message() { arrived.push_back(event) } else { inbox.push_back(event) });
         for shard in (0..self.shared.mailboxes.len()).filter(|shard| waiting & (1 << shard) != 0) {
             self.shared.mailboxes[shard].push(Event::CaughtUp { shard: self.id });
         }
@@ -200,19 +204,18 @@ impl Shard {
     fn settle(&mut self) {
         loop {
             self.close_overflowed();
-            let Some(event) = self.inbox.pop_front() else {
+            let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
                 return;
             };
             self.handle(event);
         }
     }
 
-    /// Delivers the messages that have arrived before anything else that waits. Closes nothing.
+    /// Delivers the messages that were taken from the mailbox, before anything else that waits. Closes nothing.
     fn deliver_arrived(&mut self) {
-        self.take_mail();
-        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) = self.inbox.drain(..).partition(Event::is_message);
-        self.inbox = rest;
-        messages.into_iter().for_each(|message| self.handle(message));
+        while let Some(message) = self.arrived.pop_front() {
+            self.handle(message);
+        }
     }
 
     fn handle(&mut self, event: Event) {

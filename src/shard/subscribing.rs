@@ -307,6 +307,7 @@ impl Shard {
     /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
     fn read_caught_up<'s>(&mut self, shared: &'s Shared) -> Option<RwLockReadGuard<'s, retained::Map>> {
         for _ in 0..CATCH_UP_ATTEMPTS {
+            self.take_mail();
             self.deliver_arrived();
             let retained = shared.retained.read();
             if !shared.mailboxes[usize::from(self.id)].holds_messages() {
