@@ -92,7 +92,6 @@ impl Shard {
             ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),
             ping_every_ms,
             linger_until: None,
-            replays: VecDeque::new(),
             peer: greeted.peer,
             client_id: greeted.client_id,
             listener: greeted.listener,
@@ -188,7 +187,8 @@ impl Shard {
         if let Some(session) = self.by_client.get(client_id) {
             return *session;
         }
-        let slot = SessionSlot { session: Session::new(client_id.clone()), connection: None, target: (0, 0) };
+        let session = Session::new(client_id.clone());
+        let slot = SessionSlot { session, connection: None, target: (0, 0), replays: VecDeque::new() };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id.clone(), session);
         self.metrics().sessions.add(1);

@@ -1,7 +1,6 @@
 //! The life of a connection on its shard: its task, reading, writing, timers, and its end.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +20,6 @@ use super::byte_stream::ByteStream;
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::outbox::Outbox;
-use super::subscribing::Replay;
 use super::{Close, ConnectionKey, Session, Shard};
 
 /// How far a connection has come.
@@ -62,7 +60,6 @@ pub(super) struct Connection {
     pub ping_every_ms: u64,
     /// When a connection that is closing is dropped at the latest.
     pub linger_until: Option<u64>,
-    pub replays: VecDeque<Replay>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
     /// Counts the connection at its listener.
@@ -365,7 +362,6 @@ impl Shard {
         };
         connection.state = State::Closing;
         connection.partial = Vec::new();
-        connection.replays = VecDeque::new();
         if let Close::ByServer { reason, what } = close {
             connection.stream.set_close_reason(reason);
             if connection.version.is_v5() {

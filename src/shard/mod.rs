@@ -89,6 +89,9 @@ struct SessionSlot {
     connection: Option<ConnectionKey>,
     /// The publish that this session was last a target of, and its place among the targets: see `publishing.rs`.
     target: (u64, u32),
+    /// Retained messages that are still to be sent. They are the session's: a client that loses its connection meanwhile does not subscribe
+    /// again when it finds its session present.
+    replays: VecDeque<subscribing::Replay>,
 }
 
 /// What an outcome is awaited for.
@@ -127,6 +130,8 @@ pub struct Shard {
     sequence: u64,
     targets: Vec<publishing::Target>,
     target_serial: u64,
+    /// Retained topics that replays may still examine, until the flusher or its next connection renews it.
+    replay_allowance: usize,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
@@ -159,6 +164,7 @@ impl Shard {
             sequence: 0,
             targets: Vec::new(),
             target_serial: 0,
+            replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
             pending: HashMap::new(),
             next_ticket: 0,
             arrived: VecDeque::new(),
@@ -285,9 +291,12 @@ impl Shard {
             self.send_mail(to as ShardId);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
+        let share = (limits::REPLAY_TOPICS_PER_TURN / dirty.len().max(1)).max(limits::REPLAY_TOPICS_MIN);
         for key in dirty.drain(..) {
+            self.replay_allowance = share;
             self.flush_connection(key);
         }
+        self.replay_allowance = limits::REPLAY_TOPICS_PER_TURN;
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
