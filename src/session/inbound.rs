@@ -187,6 +187,7 @@ impl Session {
 
     fn complete<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
         if let Some(inflight) = self.window.remove(packet_id) {
+            self.no_resend(packet_id);
             self.record_done(turn, inflight.position);
         }
     }

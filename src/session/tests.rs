@@ -252,6 +252,22 @@ fn qos_1_out_is_sent_again_with_dup_and_its_old_id_until_it_is_acknowledged() {
 }
 
 #[test]
+fn what_is_sent_again_keeps_to_the_new_receive_maximum() {
+    let mut bench = Bench::persistent();
+    for payload in ["a", "b", "c", "d"] {
+        bench.send(payload, AtLeastOnce);
+    }
+    let two = [Property::ReceiveMaximum(2)];
+    assert_eq!(bench.reconnect_with(&two), ["publish a qos 1 id 1 dup", "publish b qos 1 id 2 dup"], "[MQTT-3.3.4-9]");
+    bench.send("e", AtLeastOnce);
+    assert!(bench.pipe.read().is_empty());
+    assert!(bench.ack("puback", 3).is_empty(), "acknowledged without having been sent again");
+    assert_eq!(bench.ack("puback", 1), ["publish d qos 1 id 4 dup"]);
+    assert_eq!(bench.reconnect_with(&two), ["publish b qos 1 id 2 dup", "publish d qos 1 id 4 dup"]);
+    assert_eq!(bench.ack("puback", 4), ["publish e qos 1 id 5"]);
+}
+
+#[test]
 fn qos_2_in_that_was_refused_after_routing_leaves_its_id_for_another_message() {
     let mut bench = Bench::persistent();
     for _ in 0..20 {

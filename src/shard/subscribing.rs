@@ -257,7 +257,7 @@ impl Shard {
         };
         let slot = &mut self.sessions[session as usize];
         let mut wrote = false;
-        if !slot.session.queue().is_empty() {
+        if slot.session.has_waiting() {
             let mut turn = turn!(self);
             connection.outbox.prepare(&mut self.pool);
             wrote = slot.session.pump(&mut turn, &mut connection.outbox);
