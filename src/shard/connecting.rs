@@ -112,7 +112,9 @@ impl Shard {
         ConnAck { session_present: false, reason, properties: Properties::EMPTY }
             .encode(connection.version, connection.outbox.buffer());
         connection.version = ProtocolVersion::V3_1_1; // CONNACK was the last packet: no DISCONNECT follows it [MQTT-3.2.2-7].
-        info!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), what, "connection refused");
+        if let Some(left_out) = metrics::admit_line(what) {
+            warn!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), left_out, "connection refused: {what}");
+        }
         self.begin_closing(key, Close::ByServer { reason, what });
     }
 
