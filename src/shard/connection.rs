@@ -316,9 +316,15 @@ impl Shard {
 
     /// Polls a connection again that was not read because its outbox was full, or that has sent its last packet.
     fn resume(&mut self, key: ConnectionKey) {
+        let now = self.now;
         let connection = &mut self.connections[key as usize];
         let resumes = connection.paused && !connection.outbox.is_congested();
         connection.paused &= !resumes;
+        if resumes && let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) {
+            // What the client sent meanwhile is about to be read.
+            connected.keep_alive.packet_received(now);
+        }
+        let connection = &self.connections[key as usize];
         if resumes || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush()) {
             self.wake(key);
         }
@@ -453,13 +459,19 @@ impl Shard {
         self.arm_timer(key);
     }
 
-    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's.
+    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's; nor while it waits for the
+    /// client to take what it was sent, as long as that goes on.
     fn judge_keep_alive(&mut self, key: ConnectionKey) {
-        let (now, stalled) = (self.now, self.stalled_on != 0);
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        let progressed = connection.outbox.take_progress();
+        let unread = self.stalled_on != 0 || (connection.paused && progressed);
         let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;
         };
-        if stalled {
+        if unread {
             connected.keep_alive.packet_received(now);
         } else if connected.keep_alive.has_run_out(now) {
             self.close(

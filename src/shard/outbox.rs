@@ -48,6 +48,8 @@ pub struct Outbox {
     len: usize,
     /// Length of `tail` when it was last counted into `len`.
     counted: usize,
+    /// The stream took bytes since somebody asked.
+    progressed: bool,
     /// All is written, but a layer of the stream still holds some of it.
     unflushed: bool,
 }
@@ -70,6 +72,11 @@ impl Outbox {
     /// Whether the client takes its packets too slowly to be read from.
     pub fn is_congested(&self) -> bool {
         self.len() >= limits::OUTBOX_STOP_READING_BYTES
+    }
+
+    /// Whether the stream took bytes since the last call.
+    pub fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
     }
 
     /// Gives the outbox a buffer of the pool to write into, if it has none.
@@ -128,6 +135,7 @@ impl Outbox {
     fn advance(&mut self, mut n: usize) {
         self.len = self.len() - n;
         self.counted = self.tail.len();
+        self.progressed = true;
         while let Some(first) = self.sealed.front_mut() {
             if n < first.len() {
                 first.advance(n);
