@@ -54,8 +54,10 @@ pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 /// Bytes of the topic filters of one session.
 pub const SUBSCRIPTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Retained topics that one replay examines in one turn of its shard.
+/// Retained topics that all replays of a shard together examine in one turn of it, however many filters a client subscribes to and however
+/// often it acknowledges; and those that each connection may examine even when many want to.
 pub const REPLAY_TOPICS_PER_TURN: usize = 4_096;
+pub const REPLAY_TOPICS_MIN: usize = 64;
 
 /// The largest Will, encoded: it travels in the control state.
 pub const WILL_BYTES_MAX: usize = 16 * 1024;

@@ -133,6 +133,11 @@ impl<'m> Scan<'m, '_> {
     pub fn resume(&self) -> Option<&'m Arc<str>> {
         self.topics.resume()
     }
+
+    /// The topics that may still be examined.
+    pub fn budget_left(&self) -> usize {
+        self.topics.budget_left()
+    }
 }
 
 impl<'m> Iterator for Scan<'m, '_> {

@@ -92,22 +92,39 @@ impl Session {
     }
 
     /// Writes PUBACK or PUBREC for a PUBLISH [MQTT-4.3.2-4], [MQTT-4.3.3-8]. Before MQTT 5.0 there is no refusal:
-    /// the packet is acknowledged as if it had been taken [MQTT-3.3.5-2].
-    pub fn acknowledge(&self, publish: &Publish<'_>, reason: ReasonCode, out: &mut Vec<u8>) {
+    /// the packet is acknowledged as if it had been taken [MQTT-3.3.5-2]. In MQTT 5.0 a PUBREC that refuses ends the exchange: no PUBREL
+    /// follows, and the packet identifier may come with another message next [MQTT-4.3.3-9].
+    pub fn acknowledge<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        publish: &Publish<'_>,
+        reason: ReasonCode,
+        out: &mut Vec<u8>,
+    ) {
         let (Some(packet_id), Some(connected)) = (publish.packet_id, &self.connected) else {
             return;
         };
+        let version = connected.version;
         let kind = if publish.qos == QoS::ExactlyOnce { AckKind::PubRec } else { AckKind::PubAck };
-        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, connected.version, out);
+        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, version, out);
+        if kind == AckKind::PubRec && reason.is_error() && version.is_v5() {
+            self.release(turn, packet_id);
+        }
     }
 
-    /// PUBREL: releases the identifier and answers PUBCOMP [MQTT-4.3.3-11].
-    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
+    /// Forgets a QoS 2 packet of the client. Returns whether it was known.
+    fn release<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> bool {
         let known = self.accepted.remove(&packet_id);
         if known && self.persists() {
             turn.journal.record(&self.client_id, Record::Released { packet_id });
         }
-        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        known
+    }
+
+    /// PUBREL: releases the identifier and answers PUBCOMP [MQTT-4.3.3-11].
+    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
+        let reason =
+            if self.release(turn, packet_id) { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
         self.answer(AckKind::PubComp, packet_id, reason, out);
     }
 
@@ -170,6 +187,7 @@ impl Session {
 
     fn complete<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
         if let Some(inflight) = self.window.remove(packet_id) {
+            self.no_resend(packet_id);
             self.record_done(turn, inflight.position);
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
+use crate::mqtt::{Ack, AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
 
 use super::queue::{QueueFull, Queued, SubscriptionIds};
 use super::record::{Journal, Position, Record};
@@ -138,7 +138,9 @@ impl Session {
         if qos == QoS::AtMostOnce {
             !self.queue.holds_qos0()
         } else {
-            self.queue.is_empty() && self.window.len() < usize::from(connected.window_max)
+            self.queue.is_empty()
+                && connected.resends.is_empty()
+                && self.window.len() < usize::from(connected.window_max)
         }
     }
 
@@ -265,7 +267,7 @@ impl Session {
     /// Sends what waits, as far as the outbox and the window allow. Call it after acknowledgements and when the outbox has
     /// emptied. Returns whether anything was written.
     pub fn pump<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) -> bool {
-        let mut wrote = false;
+        let mut wrote = self.pump_resends(turn, wire);
         while wire.has_room() {
             let Some(queued) = self.next_to_send() else {
                 break;
@@ -276,13 +278,10 @@ impl Session {
     }
 
     fn next_to_send(&mut self) -> Option<Queued> {
-        let window_max = usize::from(self.connected.as_ref()?.window_max);
+        let connected = self.connected.as_ref()?;
+        let has_place = connected.resends.is_empty() && self.window.len() < usize::from(connected.window_max);
         let front = self.queue.front()?;
-        if front.qos == QoS::AtMostOnce || self.window.len() < window_max {
-            self.queue.pop()
-        } else {
-            self.queue.pop_qos0()
-        }
+        if front.qos == QoS::AtMostOnce || has_place { self.queue.pop() } else { self.queue.pop_qos0() }
     }
 
     fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {
@@ -327,42 +326,62 @@ impl Session {
     }
 
     /// After a reconnect: everything in the window once more, in the old order and with the old packet identifiers, PUBLISH with
-    /// DUP 1 [MQTT-3.3.1-1], [MQTT-4.4.0-1]. What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25]. What has expired
-    /// was sent before it did, so it is still delivered to the end (3.3.2.3.3).
+    /// DUP 1 [MQTT-3.3.1-1], [MQTT-4.4.0-1]. What the client's new Receive Maximum does not allow yet follows as it acknowledges
+    /// [MQTT-3.3.4-9].
     pub fn resend<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) {
-        let mut too_large: Vec<(PacketId, Position)> = Vec::new();
         let Some(connected) = &mut self.connected else {
             return;
         };
-        let version = connected.version;
         for inflight in self.window.iter() {
-            let packet_id = inflight.packet_id;
-            let Some(queued) = &inflight.queued else {
-                if inflight.stage == Stage::Released {
-                    crate::mqtt::Ack { packet_id, reason: ReasonCode::Success, properties: Default::default() }.encode(
-                        AckKind::PubRel,
-                        version,
-                        wire.buffer(),
-                    );
-                }
+            if inflight.stage != Stage::Released {
+                connected.resends.push_back(inflight.packet_id);
                 continue;
-            };
-            let packet = Packet {
-                dup: true,
-                qos: queued.qos,
-                retain: queued.retain,
-                packet_id: Some(packet_id),
-                subscription_ids: queued.subscription_ids.as_slice(),
-            };
-            if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
-                too_large.push((packet_id, inflight.position));
             }
+            let (packet_id, reason) = (inflight.packet_id, ReasonCode::Success);
+            let pubrel = Ack { packet_id, reason, properties: Default::default() };
+            pubrel.encode(AckKind::PubRel, connected.version, wire.buffer());
         }
-        for (packet_id, position) in too_large {
-            self.window.remove(packet_id);
-            self.record_done(turn, position);
-            self.drop_message(turn, DropReason::TooLarge);
+        self.pump_resends(turn, wire);
+    }
+
+    /// Sends again what still has to be, as far as the Receive Maximum and the outbox allow. Returns whether anything was written.
+    fn pump_resends<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, wire: &mut W) -> bool {
+        let mut wrote = false;
+        while let Some(connected) = &mut self.connected
+            && wire.has_room()
+            && self.window.len().saturating_sub(connected.resends.len()) < usize::from(connected.window_max)
+            && let Some(packet_id) = connected.resends.pop_front()
+        {
+            wrote |= self.resend_one(turn, packet_id, wire);
         }
+        wrote
+    }
+
+    /// What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25]. What has expired was sent before it did, so it is still
+    /// delivered to the end (3.3.2.3.3).
+    fn resend_one<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, wire: &mut W) -> bool {
+        let (Some(connected), Some(inflight)) = (&mut self.connected, self.window.get_mut(packet_id)) else {
+            return false;
+        };
+        // Received meanwhile: the PUBREL has been sent.
+        let Some(queued) = &inflight.queued else {
+            return false;
+        };
+        let packet = Packet {
+            dup: true,
+            qos: queued.qos,
+            retain: queued.retain,
+            packet_id: Some(packet_id),
+            subscription_ids: queued.subscription_ids.as_slice(),
+        };
+        if write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
+            return true;
+        }
+        let position = inflight.position;
+        self.window.remove(packet_id);
+        self.record_done(turn, position);
+        self.drop_message(turn, DropReason::TooLarge);
+        false
     }
 }
 

@@ -1,5 +1,6 @@
 //! The state of a session, its subscriptions, and its beginning and end.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -31,6 +32,8 @@ pub struct Connected {
     pub packet_size_max: u32,
     /// Whether Reason Strings may be sent on packets other than CONNACK, DISCONNECT and PUBLISH [MQTT-3.1.2-29].
     pub problem_information: bool,
+    /// Packets of the window that are still to be sent again on this connection, in order; none of them has left the window.
+    pub(super) resends: VecDeque<PacketId>,
     pub(super) inbound_aliases: InboundAliases,
     pub(super) outbound_aliases: OutboundAliases,
 }
@@ -117,6 +120,7 @@ impl Session {
             window_max: agreed.window_max,
             packet_size_max: agreed.packet_size_max,
             problem_information: agreed.problem_information,
+            resends: VecDeque::new(),
             inbound_aliases: InboundAliases::default(),
             outbound_aliases: OutboundAliases::new(agreed.topic_alias_max),
         });
@@ -214,6 +218,7 @@ impl Session {
             let sent = self
                 .window
                 .take(|inflight| inflight.stage == Stage::QoS1Sent && inflight.queued.as_ref().is_some_and(of_share));
+            sent.iter().for_each(|inflight| self.no_resend(inflight.packet_id));
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
         given.extend(self.queue.take(of_share));
@@ -222,6 +227,20 @@ impl Session {
         }
         given.retain(|queued| queued.qos != QoS::AtMostOnce);
         given
+    }
+
+    /// The packet leaves the window: it is not sent again either.
+    pub(super) fn no_resend(&mut self, packet_id: PacketId) {
+        if let Some(connected) = &mut self.connected
+            && !connected.resends.is_empty()
+        {
+            connected.resends.retain(|waiting| *waiting != packet_id);
+        }
+    }
+
+    /// Whether anything waits to be sent.
+    pub fn has_waiting(&self) -> bool {
+        !self.queue.is_empty() || self.connected.as_ref().is_some_and(|connected| !connected.resends.is_empty())
     }
 
     pub(super) fn record_done<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position) {

@@ -196,6 +196,10 @@ impl Bench {
     }
 
     fn receive(&mut self, qos: QoS, id: u16) -> Result<&'static str, Violation> {
+        self.receive_with(qos, id, ReasonCode::Success)
+    }
+
+    fn receive_with(&mut self, qos: QoS, id: u16, reason: ReasonCode) -> Result<&'static str, Violation> {
         let publish = Publish {
             dup: false,
             qos,
@@ -211,7 +215,7 @@ impl Bench {
                 Inbound::Repeated => "repeated",
                 Inbound::Refused(_) => "refused",
             };
-            session.acknowledge(&publish, ReasonCode::Success, pipe.buffer());
+            session.acknowledge(turn, &publish, reason, pipe.buffer());
             Ok(routed)
         })
     }
@@ -245,6 +249,32 @@ fn qos_1_out_is_sent_again_with_dup_and_its_old_id_until_it_is_acknowledged() {
     assert_eq!(bench.reconnect(), ["publish a qos 1 id 1 dup"]);
     assert!(bench.ack("puback", 1).is_empty());
     assert!(bench.reconnect().is_empty());
+}
+
+#[test]
+fn what_is_sent_again_keeps_to_the_new_receive_maximum() {
+    let mut bench = Bench::persistent();
+    for payload in ["a", "b", "c", "d"] {
+        bench.send(payload, AtLeastOnce);
+    }
+    let two = [Property::ReceiveMaximum(2)];
+    assert_eq!(bench.reconnect_with(&two), ["publish a qos 1 id 1 dup", "publish b qos 1 id 2 dup"], "[MQTT-3.3.4-9]");
+    bench.send("e", AtLeastOnce);
+    assert!(bench.pipe.read().is_empty());
+    assert!(bench.ack("puback", 3).is_empty(), "acknowledged without having been sent again");
+    assert_eq!(bench.ack("puback", 1), ["publish d qos 1 id 4 dup"]);
+    assert_eq!(bench.reconnect_with(&two), ["publish b qos 1 id 2 dup", "publish d qos 1 id 4 dup"]);
+    assert_eq!(bench.ack("puback", 4), ["publish e qos 1 id 5"]);
+}
+
+#[test]
+fn qos_2_in_that_was_refused_after_routing_leaves_its_id_for_another_message() {
+    let mut bench = Bench::persistent();
+    for _ in 0..20 {
+        assert_eq!(bench.receive_with(ExactlyOnce, 7, ReasonCode::QuotaExceeded).unwrap(), "routed");
+    }
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "routed", "[MQTT-4.3.3-9]");
+    assert_eq!(bench.receive(ExactlyOnce, 7).unwrap(), "repeated");
 }
 
 #[test]

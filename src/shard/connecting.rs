@@ -92,7 +92,6 @@ impl Shard {
             ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),
             ping_every_ms,
             linger_until: None,
-            replays: VecDeque::new(),
             peer: greeted.peer,
             client_id: greeted.client_id,
             listener: greeted.listener,
@@ -112,7 +111,9 @@ impl Shard {
         let (peer, client_id) = (connection.peer, connection.client_id.clone());
         ConnAck { session_present: false, reason, properties: Properties::EMPTY }
             .encode(connection.version, connection.outbox.buffer());
-        info!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), what, "connection refused");
+        if let Some(left_out) = metrics::admit_line(what) {
+            warn!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), left_out, "connection refused: {what}");
+        }
         self.begin_closing(key, Close::Refused { reason });
     }
 
@@ -187,7 +188,8 @@ impl Shard {
         if let Some(session) = self.by_client.get(client_id) {
             return *session;
         }
-        let slot = SessionSlot { session: Session::new(client_id.clone()), connection: None, target: (0, 0) };
+        let session = Session::new(client_id.clone());
+        let slot = SessionSlot { session, connection: None, target: (0, 0), replays: VecDeque::new() };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id.clone(), session);
         self.metrics().sessions.add(1);

@@ -1,7 +1,6 @@
 //! The life of a connection on its shard: its task, reading, writing, timers, and its end.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +20,6 @@ use super::byte_stream::ByteStream;
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::outbox::Outbox;
-use super::subscribing::Replay;
 use super::{Close, ConnectionKey, Session, Shard};
 
 /// How far a connection has come.
@@ -62,7 +60,6 @@ pub(super) struct Connection {
     pub ping_every_ms: u64,
     /// When a connection that is closing is dropped at the latest.
     pub linger_until: Option<u64>,
-    pub replays: VecDeque<Replay>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
     /// Counts the connection at its listener.
@@ -320,9 +317,15 @@ impl Shard {
 
     /// Polls a connection again that was not read because its outbox was full, or that has sent its last packet.
     fn resume(&mut self, key: ConnectionKey) {
+        let now = self.now;
         let connection = &mut self.connections[key as usize];
         let resumes = connection.paused && !connection.outbox.is_congested();
         connection.paused &= !resumes;
+        if resumes && let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) {
+            // What the client sent meanwhile is about to be read.
+            connected.keep_alive.packet_received(now);
+        }
+        let connection = &self.connections[key as usize];
         if resumes || (matches!(connection.state, State::Closing) && !connection.outbox.has_to_flush()) {
             self.wake(key);
         }
@@ -366,7 +369,6 @@ impl Shard {
         };
         connection.state = State::Closing;
         connection.partial = Vec::new();
-        connection.replays = VecDeque::new();
         match close {
             Close::ByServer { reason, what } => {
                 connection.stream.set_close_reason(reason);
@@ -462,13 +464,19 @@ impl Shard {
         self.arm_timer(key);
     }
 
-    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's.
+    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's; nor while it waits for the
+    /// client to take what it was sent, as long as that goes on.
     fn judge_keep_alive(&mut self, key: ConnectionKey) {
-        let (now, stalled) = (self.now, self.stalled_on != 0);
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(key as usize) else {
+            return;
+        };
+        let progressed = connection.outbox.take_progress();
+        let unread = self.stalled_on != 0 || (connection.paused && progressed);
         let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;
         };
-        if stalled {
+        if unread {
             connected.keep_alive.packet_received(now);
         } else if connected.keep_alive.has_run_out(now) {
             self.close(

@@ -4,7 +4,6 @@
 //!
 //! Invariant: between two shards, events arrive in the order in which they were sent.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -103,12 +102,12 @@ impl Mailbox {
         above
     }
 
-    /// Takes everything, behind what `events` holds. Returns the shards that waited for that, one bit each.
-    pub fn take(&self, events: &mut VecDeque<Event>) -> u64 {
+    /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each.
+    pub fn take(&self, each: impl FnMut(Event)) -> u64 {
         let mut contents = self.contents.lock();
         contents.messages = 0;
         contents.bytes = 0;
-        events.extend(contents.events.drain(..));
+        contents.events.drain(..).for_each(each);
         std::mem::take(&mut contents.waiting)
     }
 
@@ -159,8 +158,8 @@ mod tests {
         assert!(!mailbox.push_batch(2, &mut batch));
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));
-        let mut events = VecDeque::new();
-        assert_eq!(mailbox.take(&mut events), 1 << 3);
+        let mut events = Vec::new();
+        assert_eq!(mailbox.take(|event| events.push(event)), 1 << 3);
         assert_eq!(events.len(), limits::MAILBOX_MESSAGES_HIGH);
         batch.push(message());
         assert!(!mailbox.push_batch(3, &mut batch));

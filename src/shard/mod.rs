@@ -89,6 +89,9 @@ struct SessionSlot {
     connection: Option<ConnectionKey>,
     /// The publish that this session was last a target of, and its place among the targets: see `publishing.rs`.
     target: (u64, u32),
+    /// Retained messages that are still to be sent. They are the session's: a client that loses its connection meanwhile does not subscribe
+    /// again when it finds its session present.
+    replays: VecDeque<subscribing::Replay>,
 }
 
 /// What an outcome is awaited for.
@@ -127,9 +130,12 @@ pub struct Shard {
     sequence: u64,
     targets: Vec<publishing::Target>,
     target_serial: u64,
+    /// Retained topics that replays may still examine, until the flusher or its next connection renews it.
+    replay_allowance: usize,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
-    /// What this shard has taken from its mailbox, and what its own commands caused, in order.
+    /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
+    arrived: VecDeque<Event>,
     inbox: VecDeque<Event>,
 }
 
@@ -158,8 +164,10 @@ impl Shard {
             sequence: 0,
             targets: Vec::new(),
             target_serial: 0,
+            replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
             pending: HashMap::new(),
             next_ticket: 0,
+            arrived: VecDeque::new(),
             inbox: VecDeque::new(),
             shared,
         }
@@ -189,7 +197,9 @@ impl Shard {
 
     /// Moves what has arrived into the inbox, and lets those read on who waited for that.
     fn take_mail(&mut self) {
-        let waiting = self.shared.mailboxes[usize::from(self.id)].take(&mut self.inbox);
+        let Shard { arrived, inbox, .. } = self;
+        let waiting = self.shared.mailboxes[usize::from(self.id)]
+            .take(|event| if event.is_message() { arrived.push_back(event) } else { inbox.push_back(event) });
         for shard in (0..self.shared.mailboxes.len()).filter(|shard| waiting & (1 << shard) != 0) {
             self.shared.mailboxes[shard].push(Event::CaughtUp { shard: self.id });
         }
@@ -200,19 +210,18 @@ impl Shard {
     fn settle(&mut self) {
         loop {
             self.close_overflowed();
-            let Some(event) = self.inbox.pop_front() else {
+            let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
                 return;
             };
             self.handle(event);
         }
     }
 
-    /// Delivers the messages that have arrived before anything else that waits. Closes nothing.
+    /// Delivers the messages that were taken from the mailbox, before anything else that waits. Closes nothing.
     fn deliver_arrived(&mut self) {
-        self.take_mail();
-        let (messages, rest): (VecDeque<Event>, VecDeque<Event>) = self.inbox.drain(..).partition(Event::is_message);
-        self.inbox = rest;
-        messages.into_iter().for_each(|message| self.handle(message));
+        while let Some(message) = self.arrived.pop_front() {
+            self.handle(message);
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -238,6 +247,10 @@ impl Shard {
         self.stalled_on &= !(1 << shard);
         if self.stalled_on == 0 {
             for key in std::mem::take(&mut self.stalled) {
+                // It may be stalled anew before its task runs, and must enter the list once more then.
+                if let Some(connection) = self.connection(key) {
+                    connection.stalled = false;
+                }
                 self.wake(key);
             }
         }
@@ -278,9 +291,12 @@ impl Shard {
             self.send_mail(to as ShardId);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
+        let share = (limits::REPLAY_TOPICS_PER_TURN / dirty.len().max(1)).max(limits::REPLAY_TOPICS_MIN);
         for key in dirty.drain(..) {
+            self.replay_allowance = share;
             self.flush_connection(key);
         }
+        self.replay_allowance = limits::REPLAY_TOPICS_PER_TURN;
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }

@@ -36,6 +36,9 @@ impl BufferPool {
     }
 }
 
+/// Written bytes in the gathering buffer from which on they are worth moving the rest for.
+const RECLAIM_BYTES: usize = 16 * 1024;
+
 #[derive(Debug, Default)]
 pub struct Outbox {
     sealed: VecDeque<Bytes>,
@@ -45,6 +48,8 @@ pub struct Outbox {
     len: usize,
     /// Length of `tail` when it was last counted into `len`.
     counted: usize,
+    /// The stream took bytes since somebody asked.
+    progressed: bool,
     /// All is written, but a layer of the stream still holds some of it.
     unflushed: bool,
 }
@@ -67,6 +72,11 @@ impl Outbox {
     /// Whether the client takes its packets too slowly to be read from.
     pub fn is_congested(&self) -> bool {
         self.len() >= limits::OUTBOX_STOP_READING_BYTES
+    }
+
+    /// Whether the stream took bytes since the last call.
+    pub fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
     }
 
     /// Gives the outbox a buffer of the pool to write into, if it has none.
@@ -125,6 +135,7 @@ impl Outbox {
     fn advance(&mut self, mut n: usize) {
         self.len = self.len() - n;
         self.counted = self.tail.len();
+        self.progressed = true;
         while let Some(first) = self.sealed.front_mut() {
             if n < first.len() {
                 first.advance(n);
@@ -134,6 +145,17 @@ impl Outbox {
             self.sealed.pop_front();
         }
         self.tail_written += n;
+        self.reclaim();
+    }
+
+    /// Gives room back that written bytes hold in `tail`: a client that is never quite behind and never quite up to date would make it grow by
+    /// everything it is sent. Done when more was written than waits, so that each byte is moved at most once for each that was written.
+    fn reclaim(&mut self) {
+        if self.tail_written >= RECLAIM_BYTES && self.tail_written >= self.tail.len() / 2 {
+            self.tail.drain(..self.tail_written);
+            self.tail_written = 0;
+            self.counted = self.tail.len();
+        }
     }
 
     fn release(&mut self, pool: &mut BufferPool) {
@@ -178,6 +200,19 @@ mod tests {
         let mut all: Vec<u8> = outbox.sealed.iter().flat_map(|bytes| bytes.to_vec()).collect();
         all.extend(&outbox.tail[outbox.tail_written..]);
         all
+    }
+
+    #[test]
+    fn an_outbox_that_is_never_empty_does_not_grow() {
+        let mut outbox = Outbox::default();
+        outbox.buffer().extend_from_slice(&[1; 100_000]);
+        for _ in 0..1_000 {
+            outbox.buffer().extend_from_slice(&[2; 40_000]);
+            outbox.advance(40_000);
+        }
+        assert_eq!(outbox.len(), 100_000);
+        assert_eq!(waiting(&outbox), [2; 100_000]);
+        assert!(outbox.tail.capacity() < 1_000_000, "{}", outbox.tail.capacity());
     }
 
     proptest! {

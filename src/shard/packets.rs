@@ -60,7 +60,8 @@ impl Shard {
         if publish.qos != QoS::AtMostOnce {
             let outbox = &mut self.connections[key as usize].outbox;
             outbox.prepare(&mut self.pool);
-            self.sessions[session as usize].session.acknowledge(publish, reason, outbox.buffer());
+            let mut turn = turn!(self);
+            self.sessions[session as usize].session.acknowledge(&mut turn, publish, reason, outbox.buffer());
             self.mark_dirty(key);
         }
         Ok(())

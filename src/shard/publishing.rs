@@ -95,6 +95,10 @@ impl Shard {
         retained.set(self.now, outgoing.message().clone());
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
+        // Every value that the store had before is in the mailbox now; the subscribers here get them in the order of the store.
+        self.take_mail();
+        drop(retained);
+        self.deliver_arrived();
         Some(sent)
     }
 

@@ -5,13 +5,13 @@
 //! this shard's mailbox under one lock; so a replay holds that lock and has delivered all that arrived before: what it then finds in the store
 //! is not older than anything that was sent live, and its own live copy is behind it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use holdfast_raft::{Command, Outcome};
-
 use parking_lot::RwLockReadGuard;
 
-use crate::limits;
 use crate::mqtt::{
     Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions, UnsubAck,
     Unsubscribe,
@@ -21,6 +21,7 @@ use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
 use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
+use super::connection::State;
 use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
@@ -218,15 +219,32 @@ impl Shard {
         if self.open_session(key).is_none() {
             return;
         }
+        self.add_replays(key, replays);
         let connection = &mut self.connections[key as usize];
-        // One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
-        connection.replays.retain(|older| !replays.iter().any(|newer| newer.filter == older.filter));
         connection.outbox.prepare(&mut self.pool);
         SubAck { packet_id, properties: Properties::EMPTY, codes: &codes }
             .encode(connection.version, connection.outbox.buffer());
-        connection.replays.extend(replays);
         self.pump(key);
         self.mark_dirty(key);
+    }
+
+    /// One replay for each filter, so that they are bounded by the subscriptions: a newer one begins anew.
+    fn add_replays(&mut self, key: ConnectionKey, newer: Vec<Replay>) {
+        let Some(replays) = self.replays_of(key).filter(|_| !newer.is_empty()) else {
+            return;
+        };
+        let mut filters = HashSet::new();
+        let mut last_of_each: Vec<Replay> =
+            newer.into_iter().rev().filter(|newer| filters.insert(newer.filter.clone())).collect();
+        replays.retain(|older| !filters.contains(&older.filter));
+        replays.extend(last_of_each.drain(..).rev());
+    }
+
+    fn replays_of(&mut self, key: ConnectionKey) -> Option<&mut VecDeque<Replay>> {
+        match self.connections.get(key as usize)?.state {
+            State::Open { session } => Some(&mut self.sessions[session as usize].replays),
+            _ => None,
+        }
     }
 
     /// Sends what waits for a connection: its session's queue, then retained messages. Returns whether anything was written.
@@ -234,27 +252,31 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(key as usize) else {
             return false;
         };
-        let super::connection::State::Open { session } = connection.state else {
+        let State::Open { session } = connection.state else {
             return false;
         };
         let slot = &mut self.sessions[session as usize];
         let mut wrote = false;
-        if !slot.session.queue().is_empty() {
+        if slot.session.has_waiting() {
             let mut turn = turn!(self);
             connection.outbox.prepare(&mut self.pool);
             wrote = slot.session.pump(&mut turn, &mut connection.outbox);
         }
-        if !self.connections[key as usize].replays.is_empty() {
+        if !self.sessions[session as usize].replays.is_empty() {
             wrote |= self.pump_replays(key, session);
         }
         wrote
     }
 
     fn pump_replays(&mut self, key: ConnectionKey, session: SessionKey) -> bool {
-        let mut replays = std::mem::take(&mut self.connections[key as usize].replays);
+        let mut replays = std::mem::take(&mut self.sessions[session as usize].replays);
         let before = self.connections[key as usize].outbox.len();
         while let Some(replay) = replays.front_mut() {
             if !self.may_replay(key, session) {
+                break;
+            }
+            if self.replay_allowance == 0 {
+                self.mark_dirty(key);
                 break;
             }
             match self.replay_some(key, session, replay) {
@@ -268,7 +290,7 @@ impl Shard {
         }
         let wrote = self.connections[key as usize].outbox.len() > before;
         if !replays.is_empty() {
-            self.connections[key as usize].replays = replays;
+            self.sessions[session as usize].replays = replays;
         }
         wrote
     }
@@ -287,13 +309,17 @@ impl Shard {
         if !self.may_replay(key, session) {
             return Progress::Stopped;
         }
-        let mut scan = retained.scan(self.now, &replay.filter, replay.after.as_deref(), limits::REPLAY_TOPICS_PER_TURN);
-        for message in scan.by_ref() {
+        let mut scan = retained.scan(self.now, &replay.filter, replay.after.as_deref(), self.replay_allowance);
+        let mut stopped = false;
+        while !stopped && let Some(message) = scan.next() {
             self.replay_one(session, replay, message);
             replay.after = Some(message.topic.clone());
-            if !self.may_replay(key, session) {
-                return Progress::Stopped;
-            }
+            stopped = !self.may_replay(key, session);
+        }
+        // A replay that examines nothing costs its look-up.
+        self.replay_allowance = scan.budget_left().min(self.replay_allowance - 1);
+        if stopped {
+            return Progress::Stopped;
         }
         match scan.resume() {
             Some(topic) => {
@@ -307,6 +333,7 @@ impl Shard {
     /// The retained store, when everything that arrived has been delivered. None if messages come faster than that.
     fn read_caught_up<'s>(&mut self, shared: &'s Shared) -> Option<RwLockReadGuard<'s, retained::Map>> {
         for _ in 0..CATCH_UP_ATTEMPTS {
+            self.take_mail();
             self.deliver_arrived();
             let retained = shared.retained.read();
             if !shared.mailboxes[usize::from(self.id)].holds_messages() {
@@ -346,8 +373,12 @@ impl Shard {
         }
         self.propose_removed(removed);
         drop(order);
+        let replays = &mut self.sessions[session as usize].replays;
+        if !replays.is_empty() {
+            let texts: HashSet<&str> = unsubscribe.filters.iter().collect();
+            replays.retain(|replay| !texts.contains(&*replay.filter));
+        }
         let connection = &mut self.connections[key as usize];
-        connection.replays.retain(|replay| !unsubscribe.filters.iter().any(|text| *text == *replay.filter));
         connection.outbox.prepare(&mut self.pool);
         UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::EMPTY, codes: &codes }
             .encode(connection.version, connection.outbox.buffer());

@@ -151,6 +151,11 @@ impl<'t, T> Scan<'t, '_, T> {
         self.examined.filter(|_| self.budget == 0)
     }
 
+    /// The names that may still be examined.
+    pub fn budget_left(&self) -> usize {
+        self.budget
+    }
+
     /// Moves to the first name that is not before `goal`: a few steps if it is near, else a seek.
     fn advance_to_goal(&mut self) {
         for _ in 0..STEPS_BEFORE_SEEK {
