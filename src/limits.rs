@@ -44,6 +44,9 @@ pub const TIMER_TICK_MS: u64 = 100;
 /// How long a connection that is being closed may take to read its last packet.
 pub const CLOSE_LINGER_MS: u64 = 2_000;
 
+/// The same at the end of the node, once everything is written.
+pub const STOP_LINGER_MS: u64 = 500;
+
 /// Times a shared message goes to another member because the picked one has come or gone meanwhile; then that one
 /// keeps it, so that members that flap cannot make it go round for ever.
 pub const SHARE_ATTEMPTS_MAX: u8 = 8;

@@ -105,7 +105,7 @@ impl World {
         let served = match packet {
             Packet::Publish(publish) => session.publish(&mut turn, publish).map(|inbound| {
                 let reason = if let Inbound::Refused(reason) = inbound { reason } else { ReasonCode::Success };
-                session.acknowledge(publish, reason, pipe.buffer());
+                session.acknowledge(&mut turn, publish, reason, pipe.buffer());
             }),
             Packet::PubAck(ack) => session.puback(&mut turn, ack.packet_id),
             Packet::PubRec(ack) => session.pubrec(&mut turn, ack, pipe.buffer()),

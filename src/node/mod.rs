@@ -126,6 +126,7 @@ fn share(config: &Config) -> Shared {
         limits: session_limits(&config.mqtt),
         retained_max: config.mqtt.retained_max_messages,
         retained_bytes_max: config.mqtt.retained_max_bytes,
+        shutdown_grace_ms: config.shutdown.grace.as_millis() as u64,
         connection_messages: config.log.connection_messages,
         metrics: Metrics::new(shards),
         mailboxes: (0..shards).map(|_| Default::default()).collect(),

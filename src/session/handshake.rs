@@ -23,7 +23,6 @@ pub struct Agreed {
     /// The client's Maximum Packet Size, in bytes.
     pub packet_size_max: u32,
     pub topic_alias_max: u16,
-    pub problem_information: bool,
     /// Set where the server's value differs from what the client asked for, and the client must be told.
     told_session_expiry: bool,
     told_keep_alive: bool,
@@ -54,7 +53,6 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         window_max: receive_maximum.min(limits.inflight_max),
         packet_size_max: connect.properties.maximum_packet_size().unwrap_or(PACKET_SIZE_MAX).min(PACKET_SIZE_MAX),
         topic_alias_max: connect.properties.topic_alias_maximum().unwrap_or(0).min(limits.topic_alias_max),
-        problem_information: connect.properties.request_problem_information().unwrap_or(true),
         told_session_expiry: v5 && session_expiry_secs != asked_expiry,
         told_keep_alive: keep_alive_secs != connect.keep_alive_secs,
     }
@@ -83,6 +81,13 @@ impl Agreed {
             }
             out.truncate(start);
         }
+    }
+
+    /// Whether the client takes a CONNACK at all. The largest one that has only what must be told is tried.
+    pub fn connack_fits(&self, limits: &Limits, assigned_client_id: Option<&str>) -> bool {
+        let mut connack = Vec::new();
+        self.write_connack(limits, true, assigned_client_id, &mut connack);
+        connack.len() <= self.packet_size_max as usize
     }
 
     fn push_properties(

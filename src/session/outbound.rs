@@ -209,16 +209,11 @@ impl Session {
             self.drop_expired(turn);
         }
         while !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
-            match turn.limits.queue_full {
-                QueueFull::DropOldest if !self.queue.is_empty() => self.drop_oldest(turn),
-                QueueFull::Disconnect if self.connected.is_some() && qos != QoS::AtMostOnce => {
-                    self.drop_message(turn, reason);
-                    return Verdict::Overflow;
-                }
-                _ => {
-                    self.drop_message(turn, reason);
-                    return Verdict::Taken;
-                }
+            // A message that would not fit into an empty queue pushes nothing out.
+            if size > turn.limits.queued_bytes_max || !self.make_room(turn, qos) {
+                self.drop_message(turn, reason);
+                let disconnects = turn.limits.queue_full == QueueFull::Disconnect && self.connected.is_some();
+                return if disconnects && qos != QoS::AtMostOnce { Verdict::Overflow } else { Verdict::Taken };
             }
         }
         let queued = queued(self.take_position(), outgoing, delivery, qos);
@@ -242,15 +237,32 @@ impl Session {
         }
     }
 
-    fn drop_oldest<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {
-        let Some(oldest) = self.queue.pop() else {
-            return;
+    /// Drops one message of the queue for a newer one, as the policy says. QoS 0 goes before what was acknowledged to its publisher,
+    /// and never pushes that out. False if nothing may go.
+    fn make_room<J: Journal>(&mut self, turn: &mut Turn<'_, J>, qos: QoS) -> bool {
+        let oldest = match turn.limits.queue_full {
+            QueueFull::DropOldest => self.queue.pop_oldest(qos),
+            _ if qos != QoS::AtMostOnce => self.queue.pop_qos0(),
+            _ => None,
         };
+        let Some(oldest) = oldest else { return false };
         self.record_done(turn, oldest.position);
         self.drop_message(
             turn,
             if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull },
         );
+        true
+    }
+
+    /// The connection is gone: QoS 0 that waited for it goes too, unless it is kept for sessions without one.
+    pub fn discard_qos0<J: Journal>(&mut self, turn: &mut Turn<'_, J>) {
+        if turn.limits.queue_qos0 && self.persists() {
+            return;
+        }
+        while let Some(queued) = self.queue.pop_qos0() {
+            self.record_done(turn, queued.position);
+            self.drop_message(turn, DropReason::Disconnected);
+        }
     }
 
     fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
@@ -280,8 +292,7 @@ impl Session {
     fn next_to_send(&mut self) -> Option<Queued> {
         let connected = self.connected.as_ref()?;
         let has_place = connected.resends.is_empty() && self.window.len() < usize::from(connected.window_max);
-        let front = self.queue.front()?;
-        if front.qos == QoS::AtMostOnce || has_place { self.queue.pop() } else { self.queue.pop_qos0() }
+        self.queue.pop(has_place)
     }
 
     fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {

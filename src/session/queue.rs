@@ -1,7 +1,7 @@
 //! The queue of a session: messages that wait for a connection, for room in the outbox or for a free place in the inflight
 //! window. Bounded in messages and bytes; at the bound the configured policy decides and the drop is counted.
 //!
-//! Invariant: `bytes`, `qos0` and `expiring` are the sums over the entries.
+//! Invariant: `bytes` and `expiring` are the sums over both lanes; positions grow along each lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,23 +61,24 @@ pub enum QueueFull {
     Disconnect,
 }
 
-/// Messages in the order in which they are to be sent.
+/// Messages in the order in which they are to be sent. Those of QoS 0 stand in a lane of their own: they need no place in the inflight window, so
+/// they may pass the others [MQTT-4.6.0-6], and they make room first when the queue is full.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    entries: VecDeque<Queued>,
+    kept: VecDeque<Queued>,
+    qos0: VecDeque<Queued>,
     bytes: usize,
-    qos0: usize,
     /// Messages with a Message Expiry Interval.
     expiring: usize,
 }
 
 impl Queue {
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.kept.len() + self.qos0.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.kept.is_empty() && self.qos0.is_empty()
     }
 
     /// Bytes of the messages, bodies that are shared with other sessions included.
@@ -87,7 +88,7 @@ impl Queue {
 
     /// Whether a message of QoS 0 waits, so that a newer one must not overtake it.
     pub fn holds_qos0(&self) -> bool {
-        self.qos0 > 0
+        !self.qos0.is_empty()
     }
 
     /// Whether looking for expired messages may find one.
@@ -97,58 +98,65 @@ impl Queue {
 
     /// Whether one more message of `size` bytes is within the limits.
     pub fn has_room(&self, size: usize, messages_max: usize, bytes_max: usize) -> bool {
-        self.entries.len() < messages_max && self.bytes + size <= bytes_max
+        self.len() < messages_max && self.bytes + size <= bytes_max
     }
 
     pub fn push(&mut self, queued: Queued) {
-        self.count_in(&queued);
-        self.entries.push_back(queued);
+        self.bytes += queued.message.size();
+        self.expiring += usize::from(queued.message.expires_at.is_some());
+        let lane = if queued.qos == QoS::AtMostOnce { &mut self.qos0 } else { &mut self.kept };
+        lane.push_back(queued);
     }
 
-    pub fn front(&self) -> Option<&Queued> {
-        self.entries.front()
-    }
-
-    pub fn pop(&mut self) -> Option<Queued> {
-        let queued = self.entries.pop_front()?;
-        self.count_out(&queued);
-        Some(queued)
-    }
-
-    /// Takes the first message of QoS 0 out of the queue: it needs no place in the inflight window, and its order
-    /// is among its like only [MQTT-4.6.0-6].
-    pub fn pop_qos0(&mut self) -> Option<Queued> {
-        if self.qos0 == 0 {
-            return None;
+    /// Takes the message that came first; with `window_open` false, the first that needs no place in the inflight window.
+    pub fn pop(&mut self, window_open: bool) -> Option<Queued> {
+        let kept = self.kept.front().filter(|_| window_open).map(|queued| queued.position);
+        let qos0 = self.qos0.front().map(|queued| queued.position);
+        match (kept, qos0) {
+            (Some(kept), Some(qos0)) if qos0 < kept => self.pop_qos0(),
+            (None, Some(_)) => self.pop_qos0(),
+            (Some(_), _) => self.pop_kept(),
+            (None, None) => None,
         }
-        let at = self.entries.iter().position(|queued| queued.qos == QoS::AtMostOnce)?;
-        let queued = self.entries.remove(at)?;
+    }
+
+    /// Takes the first message of QoS 0.
+    pub fn pop_qos0(&mut self) -> Option<Queued> {
+        let queued = self.qos0.pop_front()?;
         self.count_out(&queued);
         Some(queued)
     }
 
-    /// Takes out every message for which `wanted` holds, in order.
+    fn pop_kept(&mut self) -> Option<Queued> {
+        let queued = self.kept.pop_front()?;
+        self.count_out(&queued);
+        Some(queued)
+    }
+
+    /// Takes the message that makes room for one of `qos` by the policy *drop oldest*: QoS 0 goes first, and only for QoS 0 does nothing else go.
+    pub fn pop_oldest(&mut self, qos: QoS) -> Option<Queued> {
+        self.pop_qos0().or_else(|| if qos == QoS::AtMostOnce { None } else { self.pop_kept() })
+    }
+
+    /// Takes out every message for which `wanted` holds, each QoS lane in order.
     pub fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
-        let (taken, kept): (VecDeque<Queued>, VecDeque<Queued>) =
-            self.entries.drain(..).partition(|queued| wanted(queued));
-        self.entries = kept;
+        let mut taken = Vec::new();
+        for lane in [&mut self.kept, &mut self.qos0] {
+            let (wanted, left): (VecDeque<Queued>, VecDeque<Queued>) =
+                lane.drain(..).partition(|queued| wanted(queued));
+            *lane = left;
+            taken.extend(wanted);
+        }
         taken.iter().for_each(|queued| self.count_out(queued));
-        taken.into()
+        taken
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Queued> {
-        self.entries.iter()
-    }
-
-    fn count_in(&mut self, queued: &Queued) {
-        self.bytes += queued.message.size();
-        self.qos0 += usize::from(queued.qos == QoS::AtMostOnce);
-        self.expiring += usize::from(queued.message.expires_at.is_some());
+        self.kept.iter().chain(&self.qos0)
     }
 
     fn count_out(&mut self, queued: &Queued) {
         self.bytes -= queued.message.size();
-        self.qos0 -= usize::from(queued.qos == QoS::AtMostOnce);
         self.expiring -= usize::from(queued.message.expires_at.is_some());
     }
 }

@@ -30,8 +30,6 @@ pub struct Connected {
     pub window_max: u16,
     /// The client's Maximum Packet Size, in bytes.
     pub packet_size_max: u32,
-    /// Whether Reason Strings may be sent on packets other than CONNACK, DISCONNECT and PUBLISH [MQTT-3.1.2-29].
-    pub problem_information: bool,
     /// Packets of the window that are still to be sent again on this connection, in order; none of them has left the window.
     pub(super) resends: VecDeque<PacketId>,
     pub(super) inbound_aliases: InboundAliases,
@@ -119,7 +117,6 @@ impl Session {
             keep_alive: KeepAlive::new(agreed.keep_alive_secs, agreed.keep_alive_backoff, now),
             window_max: agreed.window_max,
             packet_size_max: agreed.packet_size_max,
-            problem_information: agreed.problem_information,
             resends: VecDeque::new(),
             inbound_aliases: InboundAliases::default(),
             outbound_aliases: OutboundAliases::new(agreed.topic_alias_max),
@@ -137,10 +134,6 @@ impl Session {
 
     pub fn has_subscription(&self, filter: &str) -> bool {
         self.subscriptions.contains_key(filter)
-    }
-
-    pub fn subscription_count(&self) -> usize {
-        self.subscriptions.len()
     }
 
     /// Enters a subscription or replaces the one with the same filter [MQTT-3.8.4-3]. Returns whether the filter is new.

@@ -439,6 +439,33 @@ fn what_expired_is_dropped_when_its_turn_comes() {
 }
 
 #[test]
+fn qos_0_makes_room_for_what_was_acknowledged_and_never_pushes_it_out() {
+    for queue_full in [QueueFull::DropOldest, QueueFull::DropNewest, QueueFull::Disconnect] {
+        let mut bench = Bench::with(Limits { queued_messages_max: 3, queue_full, ..limits() }, 3600, &[]);
+        bench.pipe.closed = true;
+        [("a", AtLeastOnce), ("x", AtMostOnce), ("y", AtMostOnce), ("z", AtMostOnce), ("b", AtLeastOnce)]
+            .iter()
+            .for_each(|(payload, qos)| _ = bench.send(payload, *qos));
+        let waiting = |bench: &Bench, qos| bench.session.queue().iter().filter(|queued| queued.qos == qos).count();
+        assert_eq!((waiting(&bench, AtLeastOnce), waiting(&bench, AtMostOnce)), (2, 1), "{queue_full:?}");
+        bench.in_turn(|session, turn, _| session.discard_qos0(turn));
+        bench.pipe.closed = false;
+        assert_eq!(bench.reconnect(), ["publish a qos 1 id 1", "publish b qos 1 id 2"], "{queue_full:?}");
+        assert_eq!((bench.dropped(DropReason::Qos0Slow), bench.dropped(DropReason::Disconnected)), (2, 1));
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_queue_pushes_nothing_out() {
+    let size = message("a", AtLeastOnce).size();
+    let mut bench = Bench::with(Limits { queued_bytes_max: 3 * size, ..limits() }, 3600, &[]);
+    bench.session.disconnect();
+    bench.send("a", AtLeastOnce);
+    bench.send(&"x".repeat(4 * size), AtLeastOnce);
+    assert_eq!((bench.session.queue().len(), bench.dropped(DropReason::QueueFull)), (1, 1));
+}
+
+#[test]
 fn expired_messages_make_room_in_a_full_queue() {
     let limits = Limits { queued_messages_max: 2, queue_full: QueueFull::DropNewest, ..limits() };
     let mut bench = Bench::with(limits, 3600, &[]);

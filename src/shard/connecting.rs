@@ -48,9 +48,14 @@ impl Shard {
         let agreed = session::accept(&connect, &self.shared.limits, keep_alive_cap);
         let will = will::encode(&connect, &self.shared.limits);
         let client = greeted.client_id.clone();
+        let fits = agreed.connack_fits(&self.shared.limits, greeted.assigned_client_id.then_some(&*client));
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let (key, serial) = self.admit(greeted, agreed);
         match will {
+            _ if self.stopping => self.refuse(key, ReasonCode::ServerUnavailable, "the server is shutting down"),
+            _ if !fits => {
+                self.refuse(key, ReasonCode::PacketTooLarge, "no CONNACK fits the Maximum Packet Size [MQTT-3.1.2-24]")
+            }
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
                 self.propose_for(
@@ -94,6 +99,7 @@ impl Shard {
             linger_until: None,
             peer: greeted.peer,
             client_id: greeted.client_id,
+            user_name: greeted.identity.user_name,
             listener: greeted.listener,
         };
         let key = self.connections.insert(connection) as ConnectionKey;
@@ -227,6 +233,7 @@ impl Shard {
         let connection = &self.connections[key as usize];
         info!(
             event = "connect",
+            user_name = connection.user_name.as_deref(),
             client_id = &*connection.client_id,
             peer = %connection.peer,
             listener = connection.listener.config.name,
@@ -291,7 +298,9 @@ impl Shard {
     fn detach_locally(&mut self, session: SessionKey) {
         let slot = &mut self.sessions[session as usize];
         slot.connection = None;
+        let mut turn = turn!(self);
         slot.session.disconnect();
+        slot.session.discard_qos0(&mut turn);
         self.set_shares_connected(session, false);
         self.give_back(session, None, true);
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits;
-use crate::mqtt::{self, Disconnect, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::mqtt::{self, Disconnect, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::Wire;
 use crate::subscriptions::SessionKey;
 
@@ -62,8 +62,22 @@ pub(super) struct Connection {
     pub linger_until: Option<u64>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
+    /// Whom access knows it to be.
+    pub user_name: Option<Arc<str>>,
     /// Counts the connection at its listener.
     pub listener: ListenerSlot,
+}
+
+impl Connection {
+    /// Writes a packet into the outbox. One that is larger than the client accepts is left out, as if it had been sent [MQTT-3.1.2-25].
+    pub fn write(&mut self, packet: &Packet<'_>) {
+        let out = self.outbox.buffer();
+        let start = out.len();
+        packet.encode(self.version, out);
+        if out.len() - start > self.packet_size_max as usize {
+            out.truncate(start);
+        }
+    }
 }
 
 /// The task of one connection: woken by its socket, it lets the shard do the work.
@@ -218,7 +232,6 @@ impl Shard {
             return;
         }
         let mut partial = std::mem::take(&mut connection.partial);
-        reserve_whole_packet(&mut partial, self.shared.limits.packet_size_max);
         partial.extend_from_slice(bytes);
         let used = self.handle_packets(key, serial, &partial);
         if self.is_current(key, serial) && used < partial.len() {
@@ -363,7 +376,8 @@ impl Shard {
             self.remove(key);
             return;
         }
-        let now = self.now;
+        let linger_ms = if self.stopping { self.shared.shutdown_grace_ms } else { limits::CLOSE_LINGER_MS };
+        let linger_until = self.now + linger_ms;
         let Some(connection) = self.connections.get_mut(key as usize) else {
             return;
         };
@@ -379,7 +393,7 @@ impl Shard {
             Close::Refused { reason } => connection.stream.set_close_reason(reason),
             Close::ByClient { .. } | Close::Lost => {}
         }
-        connection.linger_until = Some(now + limits::CLOSE_LINGER_MS);
+        connection.linger_until = Some(linger_until);
         connection.ping_at = None;
         self.arm_timer(key);
         self.mark_dirty(key);
@@ -395,17 +409,28 @@ impl Shard {
         }
         if !connection.shut {
             match Pin::new(&mut connection.stream).poll_shutdown(cx) {
-                Poll::Ready(Ok(())) => connection.shut = true,
+                Poll::Ready(Ok(())) => self.shut(key),
                 Poll::Ready(Err(_)) => return self.remove(key),
                 Poll::Pending => return,
             }
         }
+        let connection = &mut self.connections[key as usize];
         let mut read = ReadBuf::new(&mut self.read_buffer);
         match Pin::new(&mut connection.stream).poll_read(cx, &mut read) {
             Poll::Ready(Ok(())) if !read.filled().is_empty() => cx.waker().wake_by_ref(),
             Poll::Ready(_) => self.remove(key),
             Poll::Pending => {}
         }
+    }
+
+    /// All is written and the stream shut down: the client has some time to end its side.
+    fn shut(&mut self, key: ConnectionKey) {
+        let linger_ms = if self.stopping { limits::STOP_LINGER_MS } else { limits::CLOSE_LINGER_MS };
+        let until = self.now + linger_ms;
+        let connection = &mut self.connections[key as usize];
+        connection.shut = true;
+        connection.linger_until = connection.linger_until.map(|at| at.min(until));
+        self.arm_timer(key);
     }
 
     /// Forgets a connection; its socket closes.
@@ -490,6 +515,7 @@ impl Shard {
     }
 
     pub(super) fn close_all(&mut self, reason: ReasonCode) {
+        self.stopping = true;
         let keys: Vec<ConnectionKey> = self.connections.iter().map(|(key, _)| key as ConnectionKey).collect();
         for key in keys {
             self.close(key, Close::ByServer { reason, what: "" });
@@ -509,16 +535,6 @@ impl Shard {
 /// Flushes of one connection in one turn, each followed by what waited in the queue.
 const FLUSHES_PER_TURN: usize = 4;
 
-/// Makes room for the packet that `partial` begins, once, when its length is known.
-fn reserve_whole_packet(partial: &mut Vec<u8>, packet_size_max: u32) {
-    let Some(whole) = packet_len(partial) else {
-        return;
-    };
-    if whole > partial.len() && whole <= packet_size_max as usize {
-        partial.reserve_exact(whole - partial.len());
-    }
-}
-
 /// DISCONNECT with the reason and, for a rule that was broken and where the client takes a packet of that size, its
 /// words [MQTT-3.14.2-3].
 fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &mut Vec<u8>) {
@@ -531,15 +547,3 @@ fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &
 
 /// A DISCONNECT but for the words of its Reason String, at the most.
 const DISCONNECT_BYTES: usize = 16;
-
-/// The length of the packet that `bytes` begin, if its length field is there. [`mqtt::next_frame`] has found it well formed.
-fn packet_len(bytes: &[u8]) -> Option<usize> {
-    let mut remaining = 0;
-    for (at, byte) in bytes.iter().skip(1).take(4).enumerate() {
-        remaining |= usize::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some(at + 2 + remaining);
-        }
-    }
-    None
-}

@@ -59,6 +59,8 @@ pub struct Shared {
     pub retained_max: usize,
     /// And their bytes, topics and properties included.
     pub retained_bytes_max: usize,
+    /// How long connections have at the end of the node to take what was written to them (`shutdown.grace`), in milliseconds.
+    pub shutdown_grace_ms: u64,
     /// Whether each connect and close is a line in the log.
     pub connection_messages: bool,
     pub metrics: Metrics,
@@ -134,6 +136,8 @@ pub struct Shard {
     replay_allowance: usize,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
+    /// The node ends: nobody is let in any more.
+    stopping: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
     arrived: VecDeque<Event>,
     inbox: VecDeque<Event>,
@@ -168,6 +172,7 @@ impl Shard {
             pending: HashMap::new(),
             next_ticket: 0,
             arrived: VecDeque::new(),
+            stopping: false,
             inbox: VecDeque::new(),
             shared,
         }

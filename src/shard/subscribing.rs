@@ -13,8 +13,8 @@ use holdfast_raft::{Command, Outcome};
 use parking_lot::RwLockReadGuard;
 
 use crate::mqtt::{
-    Message, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions, UnsubAck,
-    Unsubscribe,
+    Message, Packet, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
+    UnsubAck, Unsubscribe,
 };
 use crate::retained;
 use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
@@ -222,8 +222,8 @@ impl Shard {
         self.add_replays(key, replays);
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
-        SubAck { packet_id, properties: Properties::EMPTY, codes: &codes }
-            .encode(connection.version, connection.outbox.buffer());
+        let suback = Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, codes: &codes });
+        connection.write(&suback);
         self.pump(key);
         self.mark_dirty(key);
     }
@@ -380,8 +380,8 @@ impl Shard {
         }
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
-        UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::EMPTY, codes: &codes }
-            .encode(connection.version, connection.outbox.buffer());
+        let packet_id = unsubscribe.packet_id;
+        connection.write(&Packet::UnsubAck(UnsubAck { packet_id, properties: Properties::EMPTY, codes: &codes }));
         self.mark_dirty(key);
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Setup {
         }
     }
 
-    /// Listeners `tcp` and `ws`.
+    /// Listeners `tcp` and `ws`. Every broker has four shards, however many cores there are, so that most clients of a test are on different ones.
     pub fn new() -> Self {
         Self::empty().listener("tcp", "mqtt", "").listener("ws", "ws", "")
     }
@@ -129,7 +129,7 @@ impl Setup {
 
     /// Writes the file; its path, the folder to keep, and the authority of the clients.
     pub(super) fn write(self) -> (PathBuf, TempDir, Option<Authority>) {
-        let mut text = String::from("[node]\ndata_dir = \"data\"\n\n[log]\nformat = \"json\"\n\n");
+        let mut text = String::from("[node]\nshards = 4\ndata_dir = \"data\"\n\n[log]\nformat = \"json\"\n\n");
         for section in &self.sections {
             let _ = writeln!(text, "{section}\n");
         }
