@@ -144,21 +144,74 @@ pub struct Picked {
     pub share: Arc<str>,
 }
 
-/// The members of one shared subscription (4.8.2).
+/// The members of one shared subscription (4.8.2). Those that are connected stand in front, so that picking one, and every change, costs the
+/// same however many there are.
 #[derive(Debug)]
 struct ShareGroup {
     share: Arc<str>,
     members: Vec<Member>,
+    places: HashMap<Arc<str>, usize>,
+    /// Members in front that are connected.
+    connected: usize,
     turn: AtomicUsize,
 }
 
 impl ShareGroup {
+    fn new(share: Arc<str>) -> ShareGroup {
+        ShareGroup { share, members: Vec::new(), places: HashMap::new(), connected: 0, turn: AtomicUsize::new(0) }
+    }
+
     /// The next member in turn that is connected; one that is not only when none is.
     fn pick(&self) -> Option<&Member> {
-        let start = self.turn.fetch_add(1, Ordering::Relaxed);
-        let count = self.members.len();
-        let in_turn = || (0..count).map(|step| &self.members[(start.wrapping_add(step)) % count]);
-        in_turn().find(|member| member.connected).or_else(|| in_turn().next())
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let among = if self.connected > 0 { self.connected } else { self.members.len() };
+        turn.checked_rem(among).map(|place| &self.members[place])
+    }
+
+    fn insert(&mut self, member: Member) {
+        let connected = member.connected;
+        let client_id = member.client_id.clone();
+        match self.places.get(&client_id) {
+            Some(place) => {
+                let was_connected = self.members[*place].connected;
+                self.members[*place] = Member { connected: was_connected, ..member };
+            }
+            None => {
+                self.places.insert(client_id.clone(), self.members.len());
+                self.members.push(Member { connected: false, ..member });
+            }
+        }
+        self.set_connected(&client_id, connected);
+    }
+
+    fn set_connected(&mut self, client_id: &str, connected: bool) {
+        let Some(place) = self.places.get(client_id).copied() else { return };
+        if self.members[place].connected == connected {
+            return;
+        }
+        self.members[place].connected = connected;
+        if connected {
+            self.swap(place, self.connected);
+            self.connected += 1;
+        } else {
+            self.connected -= 1;
+            self.swap(place, self.connected);
+        }
+    }
+
+    fn remove(&mut self, client_id: &str) {
+        self.set_connected(client_id, false);
+        let Some(place) = self.places.get(client_id).copied() else { return };
+        self.swap(place, self.members.len() - 1);
+        self.members.pop();
+        self.places.remove(client_id);
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.members.swap(a, b);
+        for place in [a, b] {
+            self.places.insert(self.members[place].client_id.clone(), place);
+        }
     }
 }
 
@@ -220,16 +273,14 @@ impl NodeIndex {
     pub fn join_share(&self, share: &Arc<str>, filter: &str, member: Member) -> bool {
         let mut shares = self.shares.write();
         let groups = shares.groups.get_or_insert_with(filter, Vec::new);
-        let Some(group) = groups.iter_mut().find(|group| group.share == *share) else {
-            groups.push(ShareGroup { share: share.clone(), members: vec![member], turn: AtomicUsize::new(0) });
+        let known = groups.iter().position(|group| group.share == *share);
+        let place = known.unwrap_or_else(|| {
+            groups.push(ShareGroup::new(share.clone()));
             self.share_groups.fetch_add(1, Ordering::Release);
-            return true;
-        };
-        match group.members.iter_mut().find(|other| other.client_id == member.client_id) {
-            Some(other) => *other = member,
-            None => group.members.push(member),
-        }
-        false
+            groups.len() - 1
+        });
+        groups[place].insert(member);
+        known.is_none()
     }
 
     /// Removes a member. Returns whether the group is gone with it.
@@ -241,7 +292,7 @@ impl NodeIndex {
         let Some(at) = groups.iter().position(|group| &*group.share == share) else {
             return false;
         };
-        groups[at].members.retain(|member| &*member.client_id != client_id);
+        groups[at].remove(client_id);
         if !groups[at].members.is_empty() {
             return false;
         }
@@ -258,11 +309,7 @@ impl NodeIndex {
         let mut shares = self.shares.write();
         let groups = shares.groups.get_mut(filter).into_iter().flatten();
         for group in groups.filter(|group| &*group.share == share) {
-            group
-                .members
-                .iter_mut()
-                .filter(|member| &*member.client_id == client_id)
-                .for_each(|member| member.connected = connected);
+            group.set_connected(client_id, connected);
         }
     }
 
@@ -364,6 +411,35 @@ mod tests {
         assert!(!index.remove("a/#", 0));
         assert!(index.remove("a/#", 3));
         assert_eq!(index.shards("a/b"), 0b10);
+    }
+
+    #[test]
+    fn members_of_a_share_come_and_go_in_any_order() {
+        let mut group = ShareGroup::new("$share/g/t".into());
+        let mut model: std::collections::BTreeMap<String, bool> = Default::default();
+        for step in 0..5_000_usize {
+            let name = (step * 7_919 % 23).to_string();
+            match step * 31 % 5 {
+                0 | 1 => {
+                    group.insert(member(&name, step % 3 > 0));
+                    model.insert(name, step % 3 > 0);
+                }
+                2 | 3 => {
+                    group.set_connected(&name, step % 2 == 0);
+                    model.entry(name).and_modify(|connected| *connected = step % 2 == 0);
+                }
+                _ => {
+                    group.remove(&name);
+                    model.remove(&name);
+                }
+            }
+            let members = group.members.iter().map(|member| (member.client_id.to_string(), member.connected));
+            assert_eq!(members.collect::<std::collections::BTreeMap<_, _>>(), model);
+            assert!(group.members.iter().enumerate().all(|(place, member)| group.places[&member.client_id] == place));
+            assert_eq!(group.members.iter().take_while(|member| member.connected).count(), group.connected);
+            assert_eq!(group.pick().is_some(), !model.is_empty());
+            assert!(group.pick().is_none_or(|picked| picked.connected || group.connected == 0));
+        }
     }
 
     #[test]

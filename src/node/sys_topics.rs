@@ -19,20 +19,20 @@ pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
     loop {
         tick.tick().await;
         for (name, value) in topics(&shared) {
-            let message = message(&name, value);
+            let message = message(&name, value, shared.limits.retain_available);
             shared.mailboxes[0].push(Event::Accept(Box::new(message)));
         }
     }
 }
 
-fn message(name: &str, value: String) -> Message {
+fn message(name: &str, value: String, retained: bool) -> Message {
     Message {
         id: Default::default(),
         topic: format!("$SYS/broker/{name}").into(),
         payload: Bytes::from(value),
         properties: Bytes::new(),
         qos: QoS::AtMostOnce,
-        retain: true,
+        retain: retained,
         expires_at: None,
         publisher: "".into(),
     }

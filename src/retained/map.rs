@@ -43,7 +43,7 @@ impl Map {
     /// removes what was there instead and is not stored itself [MQTT-3.3.1-6], [MQTT-3.3.1-7].
     pub fn set(&mut self, now: u64, message: Arc<Message>) -> Change {
         if message.payload.is_empty() || message.is_expired(now) {
-            return match self.remove(&message.topic) {
+            return match self.delete(&message.topic) {
                 Some(earlier) if !earlier.is_expired(now) => Change::Deleted,
                 _ => Change::Nothing,
             };
@@ -80,7 +80,7 @@ impl Map {
         let mut expired = 0;
         while expired < at_most && self.next_expiry().is_some_and(|at| at <= now) {
             if let Some((_, topic)) = self.expiries.pop_first() {
-                self.remove(&topic);
+                self.delete(&topic);
                 expired += 1;
             }
         }
@@ -106,7 +106,8 @@ impl Map {
         self.bytes
     }
 
-    fn remove(&mut self, topic: &str) -> Option<Arc<Message>> {
+    /// Removes the message of `topic`, expired or not.
+    pub fn delete(&mut self, topic: &str) -> Option<Arc<Message>> {
         let message = self.topics.remove(topic)?;
         self.forget(&message);
         Some(message)

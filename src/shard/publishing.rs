@@ -10,7 +10,7 @@ use holdfast_raft::Command;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{Message, MessageId, Publish, QoS};
+use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained;
 use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
 use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
@@ -25,7 +25,7 @@ use crate::session::NoJournal;
 pub(super) enum Routed {
     Matched,
     Unmatched,
-    /// It is a new retained message and the store is full: refused as a whole.
+    /// The store of retained messages is full and the client can be told: refused as a whole.
     RetainedFull,
 }
 
@@ -56,6 +56,13 @@ impl Shard {
             expires_at,
             &publisher,
         );
+        // Only MQTT 5.0 can be told that a message was not taken; for the others it is delivered, but not retained.
+        let version = self.sessions[session as usize].session.connected().map(|connected| connected.version);
+        let can_refuse = publish.qos != QoS::AtMostOnce && version == Some(ProtocolVersion::V5);
+        if can_refuse && publish.retain && !self.has_room_for(&outgoing, &self.shared.retained.read()) {
+            self.metrics().dropped(DropReason::RetainedFull, 1);
+            return Routed::RetainedFull;
+        }
         self.route(&outgoing)
     }
 
@@ -66,11 +73,7 @@ impl Shard {
 
     /// Routes a message that this shard accepted.
     pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
-        let elsewhere =
-            if outgoing.retain { self.retain_and_send(outgoing) } else { Some(self.send_to_shards(outgoing)) };
-        let Some(mut matched) = elsewhere else {
-            return Routed::RetainedFull;
-        };
+        let mut matched = if outgoing.retain { self.retain_and_send(outgoing) } else { self.send_to_shards(outgoing) };
         matched |= self.deliver(outgoing);
         matched |= self.send_to_shares(outgoing);
         if matched {
@@ -84,25 +87,31 @@ impl Shard {
 
     /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7], then hands it to the other shards, all
     /// under the lock of the store: who reads the value there finds its live copy, and every older one, in his mailbox. The look-up in the
-    /// index comes behind the change: who subscribes meanwhile gets the message from the store or live. None if the store is full.
-    fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> Option<bool> {
+    /// index comes behind the change: who subscribes meanwhile gets the message from the store or live.
+    fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let shared = self.shared.clone();
         let mut retained = shared.retained.write();
-        if !outgoing.payload.is_empty() && !self.has_room_for(outgoing, &retained) {
+        if self.has_room_for(outgoing, &retained) {
+            retained.set(self.now, outgoing.message().clone());
+        } else {
+            // No value is better than one that is older than what was published since.
+            retained.delete(outgoing.topic);
             self.metrics().dropped(DropReason::RetainedFull, 1);
-            return None;
         }
-        retained.set(self.now, outgoing.message().clone());
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
         // Every value that the store had before is in the mailbox now; the subscribers here get them in the order of the store.
         self.take_mail();
         drop(retained);
         self.deliver_arrived();
-        Some(sent)
+        sent
     }
 
+    /// Whether the retained store takes the message. Those of the server itself are few and always fit.
     fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
+        if outgoing.payload.is_empty() || outgoing.topic.starts_with("$SYS/") {
+            return true;
+        }
         let earlier = retained.get(self.now, outgoing.topic).map_or(0, |message| message.size());
         let bytes = retained.bytes() - earlier + outgoing.message().size();
         let messages = retained.len() + usize::from(earlier == 0);
