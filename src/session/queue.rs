@@ -61,6 +61,9 @@ pub enum QueueFull {
     Disconnect,
 }
 
+/// Places that an empty queue may keep.
+const CAPACITY_KEPT: usize = 64;
+
 /// Messages in the order in which they are to be sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
@@ -70,6 +73,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -105,7 +113,15 @@ impl Queue {
     pub fn pop(&mut self) -> Option<Queued> {
         let queued = self.entries.pop_front()?;
         self.count_out(&queued);
+        self.shrink();
         Some(queued)
+    }
+
+    /// An empty queue holds no memory, however long it was: a fleet that was away for a night would keep all of it.
+    fn shrink(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > CAPACITY_KEPT {
+            self.entries = VecDeque::new();
+        }
     }
 
     /// Takes the first message of QoS 0 out of the queue: it needs no place in the inflight window, and its order
@@ -117,6 +133,7 @@ impl Queue {
         let at = self.entries.iter().position(|queued| queued.qos == QoS::AtMostOnce)?;
         let queued = self.entries.remove(at)?;
         self.count_out(&queued);
+        self.shrink();
         Some(queued)
     }
 
