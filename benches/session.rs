@@ -129,7 +129,7 @@ fn benches(c: &mut Criterion) {
         b.iter(|| {
             pipe.0.clear();
             black_box(session.publish(&mut turn(), black_box(&publish)).expect("routed"));
-            session.acknowledge(&publish, ReasonCode::Success, pipe.buffer());
+            session.acknowledge(&mut turn(), &publish, ReasonCode::Success, pipe.buffer());
         });
     });
     group.bench_function("queue for a detached session", |b| {

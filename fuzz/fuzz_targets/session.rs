@@ -121,7 +121,7 @@ impl World {
                 } else {
                     ReasonCode::Success
                 };
-                session.acknowledge(publish, reason, pipe.buffer());
+                session.acknowledge(&mut turn, publish, reason, pipe.buffer());
             }),
             Packet::PubAck(ack) => session.puback(&mut turn, ack.packet_id),
             Packet::PubRec(ack) => session.pubrec(&mut turn, ack, pipe.buffer()),
