@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod config;
+mod log_writer;
 pub mod passwd;
 pub mod pub_;
 pub mod serve;

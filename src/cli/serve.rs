@@ -1,4 +1,4 @@
-//! `holdfast serve`: one node, in the foreground, logging to standard error.
+//! `holdfast serve`: one node, in the foreground, logging to standard error, which nothing but the thread of the log waits for.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{Config, Log, LogFormat};
 use crate::node;
 
+use super::log_writer::LogWriter;
 use super::{FAILED, USAGE};
 
 /// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 1 if it could not start, 2 if the configuration is
@@ -24,19 +25,28 @@ pub fn run(config_file: Option<PathBuf>) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    start_log(&config.log);
-    match node::run(&config, started) {
+    let writer = match LogWriter::start(std::io::stderr()) {
+        Ok(writer) => writer,
+        Err(error) => {
+            eprintln!("the log cannot be started: {error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    start_log(&config.log, writer.clone());
+    let code = match node::run(&config, started) {
         Ok(()) => ExitCode::SUCCESS,
         Err(start_error) => {
             error!(event = "start", "the broker does not start: {start_error}");
             ExitCode::from(FAILED)
         }
-    }
+    };
+    writer.finish();
+    code
 }
 
-fn start_log(log: &Log) {
+fn start_log(log: &Log, writer: LogWriter) {
     let filter = EnvFilter::new(log.level.as_str());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,

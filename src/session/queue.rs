@@ -61,6 +61,9 @@ pub enum QueueFull {
     Disconnect,
 }
 
+/// Places that an empty queue may keep.
+const CAPACITY_KEPT: usize = 64;
+
 /// Messages in the order in which they are to be sent. Those of QoS 0 stand in a lane of their own: they need no place in the inflight window, so
 /// they may pass the others [MQTT-4.6.0-6], and they make room first when the queue is full.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,6 +76,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.kept.capacity() + self.qos0.capacity()
+    }
+
     pub fn len(&self) -> usize {
         self.kept.len() + self.qos0.len()
     }
@@ -158,5 +166,10 @@ impl Queue {
     fn count_out(&mut self, queued: &Queued) {
         self.bytes -= queued.message.size();
         self.expiring -= usize::from(queued.message.expires_at.is_some());
+        for lane in [&mut self.kept, &mut self.qos0] {
+            if lane.is_empty() && lane.capacity() > CAPACITY_KEPT {
+                *lane = VecDeque::new();
+            }
+        }
     }
 }

@@ -252,6 +252,16 @@ fn qos_1_out_is_sent_again_with_dup_and_its_old_id_until_it_is_acknowledged() {
 }
 
 #[test]
+fn an_empty_queue_keeps_no_memory_of_how_long_it_was() {
+    let mut bench = Bench::with(Limits { queued_messages_max: 10_000, ..limits() }, 3600, &[]);
+    bench.session.disconnect();
+    (0..5_000).for_each(|_| _ = bench.send("a", AtLeastOnce));
+    bench.reconnect();
+    (1..=5_000).for_each(|id| _ = bench.ack("puback", id));
+    assert_eq!((bench.session.queue().len(), bench.session.queue().capacity()), (0, 0));
+}
+
+#[test]
 fn what_is_sent_again_keeps_to_the_new_receive_maximum() {
     let mut bench = Bench::persistent();
     for payload in ["a", "b", "c", "d"] {

@@ -92,6 +92,7 @@ impl Shard {
             dirty: false,
             paused: false,
             stalled: false,
+            unwritable: false,
             shut: false,
             timer: None,
             ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),

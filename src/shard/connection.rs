@@ -49,6 +49,8 @@ pub(super) struct Connection {
     pub paused: bool,
     /// Not read until another shard has caught up.
     pub stalled: bool,
+    /// Writing has failed: nothing is sent any more, and what the client sent before it went is still read, its DISCONNECT perhaps.
+    pub unwritable: bool,
     /// The stream was shut down; what the client still sends is thrown away, so that it gets to read the last packet.
     pub shut: bool,
     /// The client's Maximum Packet Size, for the packet that ends the connection.
@@ -189,6 +191,9 @@ impl Shard {
         if !matches!(connection.state, State::Open { .. }) {
             return false;
         }
+        if connection.unwritable {
+            connection.outbox = Outbox::default();
+        }
         if connection.outbox.is_congested() {
             connection.paused = true;
             return false;
@@ -301,6 +306,10 @@ impl Shard {
             return;
         };
         connection.dirty = false;
+        if connection.unwritable {
+            connection.outbox = Outbox::default();
+            return;
+        }
         // Without a waker the task has not run yet; its first poll flushes.
         let Some(waker) = connection.waker.take() else {
             return;
@@ -320,11 +329,27 @@ impl Shard {
         }
         self.connections[key as usize].waker = Some(waker);
         if lost {
-            self.close(key, Close::Lost);
+            self.writing_failed(key);
         } else if again {
             self.mark_dirty(key);
         } else {
             self.resume(key);
+        }
+    }
+
+    /// The client is gone, but what it sent may not have been read yet. It is read to its end, which the socket has told the task of, or will.
+    fn writing_failed(&mut self, key: ConnectionKey) {
+        let until = self.now + limits::CLOSE_LINGER_MS;
+        match self.connection(key) {
+            Some(connection) if matches!(connection.state, State::Open { .. }) => {
+                connection.unwritable = true;
+                connection.paused = false;
+                connection.outbox = Outbox::default();
+                connection.linger_until = Some(until);
+                self.arm_timer(key);
+                self.wake(key);
+            }
+            _ => self.close(key, Close::Lost),
         }
     }
 
@@ -477,7 +502,7 @@ impl Shard {
         };
         connection.timer = None;
         if connection.linger_until.is_some_and(|until| until <= now) {
-            self.remove(key);
+            self.close(key, Close::Lost);
             return;
         }
         if connection.ping_at.is_some_and(|at| at <= now) {

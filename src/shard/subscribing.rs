@@ -398,7 +398,8 @@ impl Shard {
         let text: Arc<str> = text.into();
         self.leave_index(session, &text, removed);
         if text.starts_with("$share/") {
-            self.give_back(session, Some(&text), false);
+            // What was sent is for this client to acknowledge [MQTT-3.10.4-3]; it goes back only if the session ends first.
+            self.give_back(session, Some(&text), true);
         }
         ReasonCode::Success
     }
