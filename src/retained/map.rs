@@ -1,6 +1,6 @@
 //! The retained messages of a node, by topic.
 //!
-//! Invariants: `bytes` is the sum of the sizes of all messages in `topics`; `expiries` has exactly one entry for each
+//! Invariants: `bytes` is the sum of the sizes of all messages in `topics`, `system` the part of those under `$SYS`; `expiries` has exactly one entry for each
 //! of them that expires. A message whose time is over is treated as absent from then on, whether [`Map::expire`] has taken it out yet or not.
 
 use std::collections::BTreeSet;
@@ -18,6 +18,14 @@ pub struct Map {
     topics: NameTree<Arc<Message>>,
     /// (when, topic), in milliseconds of the node's monotone clock.
     expiries: BTreeSet<(u64, Arc<str>)>,
+    bytes: usize,
+    system: System,
+}
+
+/// What of it the server itself publishes, under `$SYS`: little, of a fixed number, and not to be counted against its users.
+#[derive(Debug, Default)]
+struct System {
+    messages: usize,
     bytes: usize,
 }
 
@@ -50,6 +58,10 @@ impl Map {
         }
         let topic = &message.topic;
         self.bytes += message.size();
+        if is_system(topic) {
+            self.system.messages += 1;
+            self.system.bytes += message.size();
+        }
         let earlier = self.topics.insert(Arc::clone(topic), Arc::clone(&message));
         if let Some(earlier) = &earlier {
             self.forget(earlier);
@@ -106,6 +118,17 @@ impl Map {
         self.bytes
     }
 
+    /// Whether `message` keeps the store within the limits that hold for its users together: messages, and bytes by [`Message::size`].
+    pub fn has_room_for(&self, message: &Message, messages_max: usize, bytes_max: usize) -> bool {
+        if message.payload.is_empty() || is_system(&message.topic) {
+            return true;
+        }
+        let earlier = self.topics.get(&message.topic);
+        let messages = self.len() - self.system.messages + usize::from(earlier.is_none());
+        let bytes = self.bytes - self.system.bytes - earlier.map_or(0, |earlier| earlier.size()) + message.size();
+        messages <= messages_max && bytes <= bytes_max
+    }
+
     /// Removes the message of `topic`, expired or not.
     pub fn delete(&mut self, topic: &str) -> Option<Arc<Message>> {
         let message = self.topics.remove(topic)?;
@@ -116,6 +139,10 @@ impl Map {
     /// Takes a message that is no longer in `topics` out of the rest.
     fn forget(&mut self, message: &Message) {
         self.bytes -= message.size();
+        if is_system(&message.topic) {
+            self.system.messages -= 1;
+            self.system.bytes -= message.size();
+        }
         if let Some(at) = message.expires_at {
             self.expiries.remove(&(at, Arc::clone(&message.topic)));
         }
@@ -148,4 +175,8 @@ impl<'m> Iterator for Scan<'m, '_> {
         let now = self.now;
         self.topics.by_ref().map(|(_, message)| message).find(|message| !message.is_expired(now))
     }
+}
+
+fn is_system(topic: &str) -> bool {
+    topic.starts_with("$SYS/")
 }

@@ -107,15 +107,8 @@ impl Shard {
         sent
     }
 
-    /// Whether the retained store takes the message. Those of the server itself are few and always fit.
     fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
-        if outgoing.payload.is_empty() || outgoing.topic.starts_with("$SYS/") {
-            return true;
-        }
-        let earlier = retained.get(self.now, outgoing.topic).map_or(0, |message| message.size());
-        let bytes = retained.bytes() - earlier + outgoing.message().size();
-        let messages = retained.len() + usize::from(earlier == 0);
-        messages <= self.shared.retained_max && bytes <= self.shared.retained_bytes_max
+        retained.has_room_for(outgoing.message(), self.shared.retained_max, self.shared.retained_bytes_max)
     }
 
     /// Hands the message to every other shard with a subscriber. True if there is one.

@@ -8,6 +8,7 @@
 mod certificates;
 mod delivery;
 mod keep_alive;
+mod limits;
 mod malformed;
 mod overload;
 mod reconnect;
