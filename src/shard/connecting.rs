@@ -175,10 +175,10 @@ impl Shard {
                 info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
             }
             None | Some(0) => {}
-            Some(held_back) => {
-                let what = "two clients use one client id and throw each other out: give each its own";
-                warn!(event = "client_id_fight", client_id, %older, %newer, takeovers = held_back + 1, what);
-            }
+            Some(left_out) => warn!(
+                event = "client_id_fight", client_id, %older, %newer, takeovers = left_out + 1,
+                "two clients use one client id and throw each other out: give each its own"
+            ),
         }
     }
 
