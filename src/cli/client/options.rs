@@ -1,5 +1,6 @@
 //! The options that `pub` and `sub` share, with mosquitto's names, and what they mean together: where to connect, and as whom.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
@@ -24,8 +25,10 @@ pub struct ConnectionArgs {
     /// All in one: mqtt://, mqtts://, with [user[:password]@]host[:port]/topic, or ws://, wss:// with the path of the WebSocket
     #[arg(short = 'L', long, conflicts_with_all = ["host", "port"])]
     pub url: Option<String>,
+    /// The user name
     #[arg(short, long)]
     pub username: Option<String>,
+    /// The password; others on this machine can see it in the list of processes, and the shell remembers it
     #[arg(short = 'P', long = "pw", value_name = "PASSWORD")]
     pub password: Option<String>,
     /// The client id; without one the broker chooses
@@ -58,12 +61,16 @@ pub struct ConnectionArgs {
     /// Do not check that the certificate is for this host; its signature is checked all the same
     #[arg(long)]
     pub insecure: bool,
+    /// The topic of a Will: the message that the broker publishes when this connection ends without a DISCONNECT
     #[arg(long, value_name = "TOPIC")]
     pub will_topic: Option<String>,
+    /// The text of the Will; empty without this
     #[arg(long, value_name = "PAYLOAD", requires = "will_topic")]
     pub will_payload: Option<String>,
+    /// The quality of service of the Will: 0, 1 or 2
     #[arg(long, value_name = "QOS", default_value = "0", value_parser = parse_qos)]
     pub will_qos: QoS,
+    /// The server keeps the Will for those who subscribe later
     #[arg(long, requires = "will_topic")]
     pub will_retain: bool,
     /// Print help
@@ -84,6 +91,20 @@ pub struct Target {
     /// The topic of an mqtt:// or mqtts:// URL.
     pub topic: Option<String>,
 }
+
+/// `host:port`, as a URL has it.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Longest text or binary field of MQTT: its length is said in two bytes (MQTT 5.0, 1.5.4, 1.5.6).
+const FIELD_BYTES_MAX: usize = 65_535;
 
 impl ConnectionArgs {
     /// What the options mean together.
@@ -109,7 +130,31 @@ impl ConnectionArgs {
         if target.password.is_some() && target.user_name.is_none() && !self.version.is_v5() {
             return Err(UsageError("a password needs a user name (-u), except in MQTT 5.0".to_owned()));
         }
+        self.check_fields(&target)?;
         Ok(target)
+    }
+
+    /// What could not be said in a CONNECT at all.
+    fn check_fields(&self, target: &Target) -> Result<(), UsageError> {
+        let fields = [
+            ("the user name (-u)", &target.user_name),
+            ("the password (-P)", &target.password),
+            ("the client id (-i)", &self.id),
+            ("--will-payload", &self.will_payload),
+        ];
+        for (name, text) in fields {
+            let len = text.as_ref().map_or(0, String::len);
+            if len > FIELD_BYTES_MAX {
+                return Err(UsageError(format!(
+                    "{name} has {len} bytes, and MQTT carries {FIELD_BYTES_MAX} at the most"
+                )));
+            }
+        }
+        match &self.will_topic {
+            Some(topic) => crate::topic::name::validate(topic)
+                .map_err(|error| UsageError(format!("--will-topic {}: {error}", shown(topic)))),
+            None => Ok(()),
+        }
     }
 
     /// The Session Expiry Interval to ask for; `None` leaves it out, as it must be left out before 5.0.
@@ -119,6 +164,15 @@ impl ConnectionArgs {
         }
         self.session_expiry.or(self.keep_session.then_some(u32::MAX))
     }
+}
+
+/// As much of a text as an error shows.
+pub fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(128).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// A value of `-V`.
