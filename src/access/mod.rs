@@ -71,15 +71,15 @@ impl Access {
         })
     }
 
-    /// Reads the password file again. Connections that are open are not asked again.
+    /// Reads the password file again; `false` if there is none. Connections that are open are not asked again.
     ///
     /// # Errors
     /// As [`Access::new`]; the users that were read before then stay in force.
-    pub fn reload(&self) -> Result<(), AccessError> {
+    pub fn reload(&self) -> Result<bool, AccessError> {
         if let Some(path) = &self.password_file {
             self.users.store(Arc::new(PasswordFile::load(path)?));
         }
-        Ok(())
+        Ok(self.password_file.is_some())
     }
 
     /// How many users have a password.

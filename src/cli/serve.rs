@@ -1,42 +1,55 @@
 //! `holdfast serve`: one node, in the foreground, logging to standard error.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Log, LogFormat};
+use crate::config::{Level, Log, LogFormat};
 use crate::node;
 
-use super::{FAILED, USAGE};
+use super::{FAILED, USAGE, config};
 
-/// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 1 if it could not start, 2 if the configuration is
-/// wrong, all of its errors printed.
-pub fn run(config_file: Option<PathBuf>) -> ExitCode {
+/// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 2 if the configuration or a file that it names cannot be used, all of
+/// the errors printed as `holdfast config check` does, 1 for anything else, such as a port that is taken.
+pub fn run(config_file: Option<&Path>) -> ExitCode {
     let started = Instant::now();
-    let config = match config_file.map_or_else(|| Ok(Config::default_loopback()), |path| Config::load(&path)) {
-        Ok(config) => config,
+    let (config, places) = match config::load(config_file) {
+        Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
             return ExitCode::from(USAGE);
         }
     };
     start_log(&config.log);
-    match node::run(&config, started) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(start_error) => {
-            error!(event = "start", "the broker does not start: {start_error}");
-            ExitCode::from(FAILED)
+    let Err(start_error) = node::run(&config, started) else {
+        return ExitCode::SUCCESS;
+    };
+    if start_error.is_of_configuration() {
+        let wrong = config::wrong_files(&config, &places);
+        if !wrong.is_empty() {
+            eprintln!("{}", wrong.join("\n"));
+            return ExitCode::from(USAGE);
         }
+    }
+    error!(event = "start", "the broker does not start: {start_error}");
+    ExitCode::from(if start_error.is_of_configuration() { USAGE } else { FAILED })
+}
+
+/// What is logged of this program, and of the libraries that it is made of: they warn about single connections, in words of their source.
+fn filter(level: Level) -> EnvFilter {
+    match level {
+        Level::Error | Level::Warn | Level::Info => EnvFilter::new(format!("holdfast={},error", level.as_str())),
+        Level::Debug | Level::Trace => EnvFilter::new(level.as_str()),
     }
 }
 
 fn start_log(log: &Log) {
-    let filter = EnvFilter::new(log.level.as_str());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter(log.level)).with_writer(std::io::stderr).with_target(false);
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,

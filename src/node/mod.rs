@@ -53,6 +53,13 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+impl StartError {
+    /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Access(_) | Self::Tls { .. })
+    }
+}
+
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -158,31 +165,40 @@ fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
     }
 }
 
+/// Reads the certificates of all listeners, then opens their sockets: files that cannot be used are told whether or not the ports are free.
 fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
-    let mut bound = Vec::new();
+    let mut certified = Vec::new();
     for listener in listeners {
+        let tls = listener.tls.as_ref().map(|files| TlsReload::new(&listener.name, files)).transpose();
+        certified.push((listener, tls.map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?));
+    }
+    let mut bound = Vec::new();
+    for (listener, tls) in certified {
         let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };
-        let tls = listener
-            .tls
-            .as_ref()
-            .map(TlsReload::new)
-            .transpose()
-            .map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?;
         let socket = tcp::bind(listener.bind).map_err(named)?;
         let address = socket.local_addr().map_err(named)?;
         bound.push((listener, socket, address, tls));
     }
-    let websocket = bound.iter().find(|(listener, ..)| listener.is_websocket()).map(|(listener, _, address, tls)| {
-        WebSocketAddress { port: address.port(), path: listener.path.clone(), tls: tls.is_some() }
-    });
-    Ok(bound
-        .into_iter()
-        .map(|(listener, socket, address, tls)| Bound {
-            state: Arc::new(ListenerState::new(listener.clone(), address).with_websocket(websocket.clone())),
-            socket,
-            tls,
+    let websockets: Vec<_> = bound
+        .iter()
+        .filter(|(listener, ..)| listener.is_websocket())
+        .map(|(listener, _, address, tls)| WebSocketAddress {
+            port: address.port(),
+            path: listener.path.clone(),
+            tls: tls.is_some(),
         })
-        .collect())
+        .collect();
+    let bind = |(listener, socket, address, tls): (&config::Listener, _, _, Option<_>)| {
+        let websocket = nearest(&websockets, tls.is_some());
+        let state = ListenerState::new(listener.clone(), address).with_websocket(websocket);
+        Bound { state: Arc::new(state), socket, tls }
+    };
+    Ok(bound.into_iter().map(bind).collect())
+}
+
+/// The WebSocket listener that a client who came to the wrong port is told: one with TLS if it came with TLS, as far as there is one.
+fn nearest(websockets: &[WebSocketAddress], tls: bool) -> Option<WebSocketAddress> {
+    websockets.iter().find(|address| address.tls == tls).or(websockets.first()).cloned()
 }
 
 /// One line for each open address, then one that says the node is ready.
@@ -256,7 +272,7 @@ async fn supervise(
     }
 }
 
-/// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again.
+/// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
 async fn wait_for_stop(parts: &Parts) {
     let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
@@ -273,24 +289,20 @@ async fn wait_for_stop(parts: &Parts) {
     }
 }
 
-/// What is broken keeps its old version.
+/// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
 fn reload(parts: &Parts) {
     match parts.access.reload() {
-        Ok(()) => info!(event = "reload", what = "password file", "reloaded"),
+        Ok(true) => info!(event = "reload", users = parts.access.user_count(), "password file read again"),
+        Ok(false) => {}
         Err(error) => {
-            error!(event = "reload", what = "password file", %error, "not reloaded: the old one stays in use")
+            error!(event = "reload", %error, "the password file is not usable; the users read before stay in force")
         }
     }
-    for bound in &parts.listeners {
-        let Some(tls) = &bound.tls else { continue };
-        let listener = bound.state.config.name.as_str();
-        match tls.reload() {
-            Ok(()) => info!(event = "reload", what = "certificates", listener, "reloaded"),
-            Err(error) => {
-                error!(event = "reload", what = "certificates", listener, %error, "not reloaded: the old ones stay in use")
-            }
-        }
+    for tls in parts.listeners.iter().filter_map(|bound| bound.tls.as_ref()) {
+        // An error is logged where it is found, and the old files stay.
+        let _ = tls.reload();
     }
+    info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
 /// Removes retained messages whose expiry has come.
