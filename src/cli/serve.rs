@@ -61,3 +61,19 @@ fn start_log(log: &Log) {
         lines.with_ansi(std::io::stderr().is_terminal()).init();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_heard_only_when_they_are_asked_for() {
+        for (level, expected) in
+            [(Level::Info, "holdfast=info,error"), (Level::Error, "holdfast=error,error"), (Level::Debug, "debug")]
+        {
+            let text = filter(level).to_string();
+            let same = |text: &str| text.split(',').map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+            assert_eq!(same(&text), same(expected));
+        }
+    }
+}

@@ -29,7 +29,7 @@ use crate::config::{self, Config};
 use crate::limits;
 use crate::listener::tcp;
 use crate::listener::tls::{TlsError, TlsReload};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
 use crate::shard::Shared;
@@ -83,6 +83,7 @@ struct Bound {
 struct Parts {
     shared: Arc<Shared>,
     access: Arc<Access>,
+    refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
     /// The data directory stays locked for as long as the node runs.
@@ -105,12 +106,14 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let listeners = bind_all(&config.listeners)?;
     let shared = Arc::new(share(config));
     let plane = Arc::new(StandalonePlane::new(node_id, &config.node.name, shared.clone()));
-    let parts = Parts { shared, access, mqtt: Arc::new(config.mqtt.clone()), listeners, _identity: identity };
+    let mqtt = Arc::new(config.mqtt.clone());
+    let parts = Parts { shared, access, refusals: Arc::default(), mqtt, listeners, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, &stopping)?;
     announce(config, &parts, started);
     runtime.block_on(supervise(config, &parts, &plane, &stop, &stopping));
     shards.stop();
+    tell_left_out(true);
     info!(event = "stopped", "stopped");
     Ok(())
 }
@@ -243,8 +246,9 @@ async fn supervise(
 ) {
     tokio::spawn(control::run_clock(plane.clone()));
     tokio::spawn(expire_retained(parts.shared.clone()));
+    tokio::spawn(watch_left_out());
     if !config.sys.interval.is_zero() {
-        tokio::spawn(sys_topics::run(parts.shared.clone(), config.sys.interval));
+        tokio::spawn(sys_topics::run(parts.shared.clone(), parts.refusals.clone(), config.sys.interval));
     }
     for bound in &parts.listeners {
         if let Some(tls) = &bound.tls {
@@ -318,5 +322,42 @@ async fn expire_retained(shared: Arc<Shared>) {
             }
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Tells, for ever, what the log left out about causes that have become quiet.
+async fn watch_left_out() {
+    let mut tick = tokio::time::interval(Duration::from_secs(metrics::LOG_QUIET_SECS));
+    loop {
+        tick.tick().await;
+        tell_left_out(false);
+    }
+}
+
+fn tell_left_out(at_the_end: bool) {
+    if let Some(left_out) = metrics::take_left_out(at_the_end) {
+        let causes = left_out.causes.as_str();
+        warn!(
+            event = "left_out",
+            left_out = left_out.lines,
+            causes,
+            "lines were left out: more than one a second of a cause"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_at_the_wrong_port_is_told_the_websocket_listener_of_its_own_kind() {
+        let at = |port, tls| WebSocketAddress { port, path: "/mqtt".to_owned(), tls };
+        let both = [at(1, false), at(2, true)];
+        let port = |found: Option<WebSocketAddress>| found.map(|address| address.port);
+        assert_eq!(port(nearest(&both, false)), Some(1));
+        assert_eq!(port(nearest(&both, true)), Some(2));
+        assert_eq!(port(nearest(&both[..1], true)), Some(1), "better than nothing");
+        assert_eq!(nearest(&[], true), None);
     }
 }

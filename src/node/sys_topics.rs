@@ -1,24 +1,25 @@
 //! The `$SYS` topics: what the node counts, published retained under the names that mosquitto gave them, so that existing
-//! exporters read them. Drops are there by reason too, under `$SYS/broker/publish/messages/dropped/`.
+//! exporters read them. Drops are there by reason too, under `$SYS/broker/publish/messages/dropped/`, refused connections
+//! under `$SYS/broker/connections/refused/`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::metrics::{DropReason, Metrics};
+use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals};
 use crate::mqtt::{Message, QoS};
 use crate::shard::Shared;
 use crate::shard::mailbox::Event;
 
 /// Publishes the topics every `interval`, for ever. What has not changed is published all the same: a subscriber that came
 /// late has the retained value, one that is there sees that the broker lives.
-pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
+pub(super) async fn run(shared: Arc<Shared>, refusals: Arc<Refusals>, interval: Duration) {
     let mut tick = tokio::time::interval(interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        for (name, value) in topics(&shared) {
+        for (name, value) in topics(&shared, &refusals) {
             let message = message(&name, value);
             shared.mailboxes[0].push(Event::Accept(Box::new(message)));
         }
@@ -38,7 +39,7 @@ fn message(name: &str, value: String) -> Message {
     }
 }
 
-fn topics(shared: &Shared) -> Vec<(String, String)> {
+fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
     let metrics = &shared.metrics;
     let uptime = shared.clock.now() / 1000;
     let mut topics = vec![
@@ -61,6 +62,10 @@ fn topics(shared: &Shared) -> Vec<(String, String)> {
     number("publish/messages/dropped", DropReason::ALL.iter().map(|reason| metrics.dropped(*reason)).sum());
     for reason in DropReason::ALL {
         number(&format!("publish/messages/dropped/{}", reason.label()), metrics.dropped(reason));
+    }
+    number("connections/refused", RefusalGroup::ALL.iter().map(|group| refusals.get(*group)).sum());
+    for group in RefusalGroup::ALL {
+        number(&format!("connections/refused/{}", group.label()), refusals.get(group));
     }
     number("subscriptions/count", metrics.sum(|shard| &shard.subscriptions));
     number("retained messages/count", shared.retained.read().len() as u64);

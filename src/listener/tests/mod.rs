@@ -66,6 +66,7 @@ impl Rig {
             tls: tls.clone(),
             mqtt: Arc::new(Mqtt::default()),
             access: Arc::new(Access::new(password_file).unwrap()),
+            refusals: Arc::default(),
             dispatch: Collect(sender),
             clock: Clock::start(),
         };
