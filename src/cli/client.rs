@@ -63,7 +63,7 @@ pub enum ClientError {
     NoAnswer(Duration),
     #[error("no answer to a ping")]
     NoPingResponse,
-    #[error("connection refused: {}{}", reason.name(), text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    #[error("the broker refused the connection: {}{}", reason.name(), text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused { reason: ReasonCode, code: u8, text: Option<String> },
     #[error("the broker closed the connection{}", .0.map_or(" and gave no reason".to_owned(), |reason| format!(": {}", reason.name())))]
     Closed(Option<ReasonCode>),

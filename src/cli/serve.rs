@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tracing::error;
+use tracing::{Subscriber, error};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Level, Log, LogFormat};
 use crate::node;
@@ -56,10 +57,19 @@ fn start_log(log: &Log) {
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
     if json {
-        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        install(lines.json().flatten_event(true).with_current_span(false).with_span_list(false).finish(), log.level);
     } else {
-        lines.with_ansi(std::io::stderr().is_terminal()).init();
+        install(lines.with_ansi(std::io::stderr().is_terminal()).finish(), log.level);
     }
+}
+
+/// Libraries that log by the crate `log` name files of their source in their lines, so they are heard by those only who look that deep.
+fn install(subscriber: impl Subscriber + Send + Sync + 'static, level: Level) {
+    let installed = match level {
+        Level::Debug | Level::Trace => subscriber.try_init().is_ok(),
+        _ => tracing::subscriber::set_global_default(subscriber).is_ok(),
+    };
+    debug_assert!(installed, "a process has one log");
 }
 
 #[cfg(test)]

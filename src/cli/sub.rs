@@ -56,11 +56,11 @@ pub fn run(args: &SubArgs) -> ExitCode {
     super::client::run(&args.connection, async |target| watch(args, target, told_to_stop(args.timeout_secs)).await)
 }
 
-/// Waits for SIGINT, SIGTERM or the end of `-W`; the exit code.
-async fn told_to_stop(timeout_secs: Option<u64>) -> u8 {
+/// What waits for SIGINT, SIGTERM or the end of `-W`, from now on; it says the exit code.
+fn told_to_stop(timeout_secs: Option<u64>) -> impl Future<Output = u8> {
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let signalled = tokio::spawn(async {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
             // They then end the program as they always do.
             return std::future::pending().await;
         };
@@ -74,15 +74,17 @@ async fn told_to_stop(timeout_secs: Option<u64>) -> u8 {
             std::process::exit(super::FAILED.into());
         });
     });
-    let timed_out = async {
-        match timeout_secs {
-            Some(secs) => tokio::time::sleep(Duration::from_secs(secs)).await,
-            None => std::future::pending().await,
+    async move {
+        let timed_out = async {
+            match timeout_secs {
+                Some(secs) => tokio::time::sleep(Duration::from_secs(secs)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = signalled => super::DONE,
+            () = timed_out => TIMED_OUT,
         }
-    };
-    tokio::select! {
-        _ = signalled => super::DONE,
-        () = timed_out => TIMED_OUT,
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -110,8 +110,9 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let parts = Parts { shared, access, refusals: Arc::default(), mqtt, listeners, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, &stopping)?;
+    let signals = Signals::watch();
     announce(config, &parts, started);
-    runtime.block_on(supervise(config, &parts, &plane, &stop, &stopping));
+    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
     shards.stop();
     tell_left_out(true);
     info!(event = "stopped", "stopped");
@@ -241,8 +242,8 @@ async fn supervise(
     config: &Config,
     parts: &Parts,
     plane: &Arc<StandalonePlane>,
-    stop: &watch::Sender<bool>,
-    stopping: &watch::Receiver<bool>,
+    signals: io::Result<Signals>,
+    (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
 ) {
     tokio::spawn(control::run_clock(plane.clone()));
     tokio::spawn(expire_retained(parts.shared.clone()));
@@ -255,7 +256,10 @@ async fn supervise(
             tokio::spawn(tls.clone().watch(stopping.clone()));
         }
     }
-    wait_for_stop(parts).await;
+    match signals {
+        Ok(signals) => signals.wait_for_stop(parts).await,
+        Err(error) => error!(event = "signals", %error, "cannot wait for signals: stopping"),
+    }
     // Listeners stop accepting; the receivers that are left are those of the shards.
     let _ = stop.send(true);
     let grace = config.shutdown.grace;
@@ -276,19 +280,30 @@ async fn supervise(
     }
 }
 
-/// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
-async fn wait_for_stop(parts: &Parts) {
-    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
-    else {
-        error!(event = "signals", "cannot wait for signals: stopping");
-        return;
-    };
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return,
-            _ = interrupt.recv() => return,
-            _ = hangup.recv() => reload(parts),
+/// The signals that the node knows. They are watched before it says that it is ready.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
+    async fn wait_for_stop(mut self, parts: &Parts) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => reload(parts),
+            }
         }
     }
 }
