@@ -71,16 +71,20 @@ impl Access {
         })
     }
 
-    /// Reads the password file again, and says whether there is one. Connections that are open are not asked again.
+    /// Reads the password file again; `false` if there is none. Connections that are open are not asked again.
     ///
     /// # Errors
     /// As [`Access::new`]; the users that were read before then stay in force.
     pub fn reload(&self) -> Result<bool, AccessError> {
-        let Some(path) = &self.password_file else {
-            return Ok(false);
-        };
-        self.users.store(Arc::new(PasswordFile::load(path)?));
-        Ok(true)
+        if let Some(path) = &self.password_file {
+            self.users.store(Arc::new(PasswordFile::load(path)?));
+        }
+        Ok(self.password_file.is_some())
+    }
+
+    /// How many users have a password.
+    pub fn user_count(&self) -> usize {
+        self.users.load().len()
     }
 
     /// Whether deciding about this client means hashing a password, which takes time. If not, [`Access::authenticate`] never waits.

@@ -1,7 +1,8 @@
 //! `holdfast config check`: says whether a node would start with a file, without starting one.
 //!
-//! Exit code 0: it would. 1: the configuration is wrong, or a file that it names. 2: the file could not be read at all.
+//! Exit code 0: it would. 2: the configuration, or a file that it names, is wrong or cannot be read; `holdfast serve` says the same.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,8 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::{DONE, FAILED, USAGE};
-use crate::access::Access;
-use crate::config::{Config, Listener};
+use crate::access::{Access, AccessError};
+use crate::config::{Config, ConfigError, ConfigErrors, Listener, Places, Tls};
 use crate::listener::tls::TlsReload;
 
 /// `holdfast config`.
@@ -24,7 +25,7 @@ pub struct ConfigArgs {
 enum ConfigCommand {
     /// Say all that is wrong with a configuration file, or what it opens.
     ///
-    /// Exit code 0: a node can start with it. 1: something is wrong. 2: the file cannot be read.
+    /// Exit code 0: a node can start with it. 2: something is wrong with it, or with a file that it names.
     Check {
         /// The file. Without one, the configuration that a node has without a file
         #[arg(value_name = "FILE")]
@@ -40,25 +41,31 @@ pub fn run(args: &ConfigArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The configuration of a file, or that of a node without one, and where its keys stand.
+pub(super) fn load(file: Option<&Path>) -> Result<(Config, Places), ConfigErrors> {
+    match file {
+        Some(path) => Config::load_with_places(path),
+        None => Ok((Config::default_loopback(), Places::default())),
+    }
+}
+
 fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let loaded = match file {
-        Some(path) => Config::load(path),
-        None => Ok(Config::default_loopback()),
-    };
-    let config = match loaded {
-        Ok(config) => config,
+    let (config, places) = match load(file) {
+        Ok(loaded) => loaded,
         Err(errors) => {
             writeln!(err, "{errors}")?;
-            let unread = errors.iter().all(|error| error.place.is_none());
-            return Ok(if unread { USAGE } else { FAILED });
+            return Ok(USAGE);
         }
     };
-    let wrong = wrong_files(&config);
+    let wrong = wrong_files(&config, &places);
     for message in &wrong {
         writeln!(err, "{message}")?;
     }
+    for message in foreign_addresses(&config, &places) {
+        writeln!(err, "warning: {message}")?;
+    }
     if !wrong.is_empty() {
-        return Ok(FAILED);
+        return Ok(USAGE);
     }
     match file {
         Some(path) => writeln!(out, "{}: good", path.display())?,
@@ -70,18 +77,65 @@ fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     Ok(DONE)
 }
 
-/// What is wrong with the files that the configuration names.
-fn wrong_files(config: &Config) -> Vec<String> {
+/// What is wrong with the files that the configuration names, each with the place of the key that names it.
+pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
     let mut wrong = Vec::new();
-    if let Err(error) = Access::new(config.auth.password_file.as_deref()) {
-        wrong.push(error.to_string());
+    match Access::new(config.auth.password_file.as_deref()) {
+        Ok(_) => {}
+        Err(AccessError::Read { path, source }) => {
+            let path = path.display();
+            let hint = match source.kind() {
+                io::ErrorKind::NotFound => format!("; make it with  holdfast passwd -c {path} USER"),
+                _ => String::new(),
+            };
+            let message = format!("password_file: {path}: {source}{hint}");
+            wrong.push(places.error_at("auth.password_file", message).to_string());
+        }
+        // They have a file and places of their own.
+        Err(lines @ AccessError::Lines { .. }) => wrong.push(lines.to_string()),
     }
-    for listener in &config.listeners {
-        if let Some(Err(error)) = listener.tls.as_ref().map(TlsReload::new) {
-            wrong.push(format!("TLS of listener \"{}\": {error}", listener.name));
+    for (index, listener) in config.listeners.iter().enumerate() {
+        if let Some(files) = &listener.tls {
+            wrong.extend(wrong_tls_files(files, &listener.name, &format!("listener[{index}].tls"), places));
         }
     }
     wrong
+}
+
+/// Every file that cannot be opened; if all can, what is wrong with them together.
+fn wrong_tls_files(files: &Tls, listener: &str, section: &str, places: &Places) -> Vec<String> {
+    let at = |key: &str, error: &dyn Display| {
+        places.error_at(&format!("{section}.{key}"), format!("{key}: {error}")).to_string()
+    };
+    let named = [("cert", Some(&files.cert)), ("key", Some(&files.key)), ("ca", files.ca.as_ref())];
+    let wrong: Vec<_> = named
+        .into_iter()
+        .filter_map(|(key, path)| {
+            let error = std::fs::File::open(path?).err()?;
+            Some(at(key, &format!("{}: {error}", path?.display())))
+        })
+        .collect();
+    if !wrong.is_empty() {
+        return wrong;
+    }
+    match TlsReload::new(listener, files) {
+        Ok(_) => Vec::new(),
+        Err(error) => vec![at(error.key(files).unwrap_or("tls"), &error)],
+    }
+}
+
+/// Addresses of listeners that are not addresses of this machine. No error: the file may be meant for another one.
+fn foreign_addresses(config: &Config, places: &Places) -> Vec<ConfigError> {
+    let listeners = config.listeners.iter().enumerate();
+    listeners
+        .filter_map(|(index, listener)| {
+            let mut any_port = listener.bind;
+            any_port.set_port(0);
+            let error = std::net::TcpListener::bind(any_port).err()?;
+            let message = format!("bind: no node on this machine can listen on {}: {error}", listener.bind.ip());
+            Some(places.error_at(&format!("listener[{index}].bind"), message))
+        })
+        .collect()
 }
 
 /// `  tcp  mqtt://127.0.0.1:1883  anonymous`

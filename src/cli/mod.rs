@@ -14,9 +14,10 @@ pub mod serve;
 pub mod sub;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 
 /// The exit code of a command that did what it was asked.
@@ -53,8 +54,17 @@ enum Command {
 struct ServeArgs {
     /// The configuration file. Without one, the node listens on this machine only: MQTT on port 1883 and WebSocket on port
     /// 8083, without passwords
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// The same
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    fn config_file(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.as_deref())
+    }
 }
 
 /// Runs the command that the arguments of this process name.
@@ -70,13 +80,24 @@ pub fn main() -> ExitCode {
 }
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
-    let cli = Cli::try_parse_from(args)?;
+    let args: Vec<_> = args.into_iter().collect();
+    let cli = Cli::try_parse_from(&args).map_err(|error| with_tip(error, args.get(1)))?;
     Ok(cli.command.unwrap_or_else(|| Command::Serve(ServeArgs::default())))
+}
+
+/// A configuration file in the place of a command, or `-c` with one, is what other brokers take.
+fn with_tip(mut error: clap::Error, first: Option<&OsString>) -> clap::Error {
+    let first = first.and_then(|arg| arg.to_str()).unwrap_or_default();
+    if first.starts_with("-c") || first.starts_with("--config") || first.ends_with(".toml") {
+        let tip = "to run a node with a configuration file: 'holdfast serve FILE'";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 fn run(command: Command) -> ExitCode {
     match command {
-        Command::Serve(args) => serve::run(args.config),
+        Command::Serve(args) => serve::run(args.config_file()),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Pub(args) => pub_::run(&args),
@@ -100,16 +121,36 @@ mod tests {
 
     #[test]
     fn no_argument_is_serve() {
-        assert!(matches!(parsed("holdfast"), Ok(Command::Serve(ServeArgs { config: None }))));
-        let Ok(Command::Serve(args)) = parsed("holdfast serve --config a.toml") else { panic!("no serve") };
-        assert_eq!(args.config, Some(PathBuf::from("a.toml")));
+        let Ok(Command::Serve(args)) = parsed("holdfast") else { panic!("no serve") };
+        assert_eq!(args.config_file(), None);
+        for line in ["holdfast serve --config a.toml", "holdfast serve -c a.toml", "holdfast serve a.toml"] {
+            let Ok(Command::Serve(args)) = parsed(line) else { panic!("{line}") };
+            assert_eq!(args.config_file(), Some(Path::new("a.toml")), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_command_gets_a_tip() {
+        for line in ["holdfast -c a.toml", "holdfast --config a.toml", "holdfast a.toml"] {
+            let error = parsed(line).expect_err(line);
+            assert_eq!(error.exit_code(), i32::from(USAGE), "{line}");
+            assert!(
+                error.to_string().contains("tip: to run a node with a configuration file: 'holdfast serve FILE'"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
     fn wrong_usage_is_code_2_and_help_is_code_0() {
-        for line in
-            ["holdfast sevre", "holdfast serve --confg a", "holdfast config", "holdfast passwd", "holdfast serve a b"]
-        {
+        for line in [
+            "holdfast sevre",
+            "holdfast serve --confg a",
+            "holdfast config",
+            "holdfast passwd",
+            "holdfast serve a b",
+            "holdfast serve a -c b",
+        ] {
             assert_eq!(parsed(line).expect_err(line).exit_code(), i32::from(USAGE), "{line}");
         }
         for line in ["holdfast --help", "holdfast --version", "holdfast passwd --help", "holdfast config check --help"]

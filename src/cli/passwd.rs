@@ -70,7 +70,7 @@ pub fn run(args: &PasswdArgs) -> ExitCode {
             DONE
         }
         Err(error) => {
-            let _ = writeln!(io::stderr(), "holdfast passwd: {error}");
+            let _ = writeln!(io::stderr(), "error: {error}");
             FAILED
         }
     };

@@ -1,16 +1,19 @@
 //! `holdfast pub`: publishes messages, with mosquitto_pub's options.
 //!
-//! It ends when every message is with the broker: sent for QoS 0, acknowledged for QoS 1 and 2.
+//! It ends when every message is with the broker: for QoS 1 and 2 the acknowledgement says so, for QoS 0 the answer to a ping behind the last.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines, Stdin};
 
-use super::client::{Client, ClientError, ConnectionArgs, Event, UsageError, parse_qos};
-use crate::mqtt::{QoS, REMAINING_LENGTH_MAX};
+use super::client::{
+    Client, ClientError, ConnectionArgs, Event, PACKET_BYTES_MAX, Target, UsageError, parse_qos, shown,
+};
+use crate::mqtt::QoS;
 
 /// Messages of QoS 1 and 2 that are on their way at once: enough for a line's round trips, few enough to leave others room.
 const WINDOW: usize = 20;
@@ -19,18 +22,19 @@ const WINDOW: usize = 20;
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct PubArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// The topic
     #[arg(short, long)]
     topic: Option<String>,
+    #[command(flatten)]
+    payload: PayloadArgs,
+    /// The quality of service: 0, 1 or 2
     #[arg(short, long, default_value = "0", value_parser = parse_qos)]
     qos: QoS,
     /// The server keeps the message for those who subscribe later
     #[arg(short, long)]
     retain: bool,
     #[command(flatten)]
-    payload: PayloadArgs,
+    pub(super) connection: ConnectionArgs,
 }
 
 /// What is published.
@@ -56,16 +60,37 @@ struct PayloadArgs {
 
 /// Runs the command to its end.
 pub fn run(args: &PubArgs) -> ExitCode {
-    super::client::run(publish_all(args))
+    super::client::run(&args.connection, async |target| publish_all(args, target).await)
 }
 
-async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
-    let target = args.connection.target()?;
+/// Publishes everything; an exit code.
+pub(in crate::cli) async fn publish_all(args: &PubArgs, target: &Target) -> Result<u8, ClientError> {
     let topic = args.topic.as_ref().or(target.topic.as_ref());
     let topic = topic.ok_or_else(|| UsageError("which topic? (-t, or behind the host of -L)".to_owned()))?;
-    crate::topic::name::validate(topic).map_err(|error| UsageError(format!("-t {topic}: {error}")))?;
+    crate::topic::name::validate(topic).map_err(|error| UsageError(format!("-t {}: {error}", shown(topic))))?;
     let mut source = Source::open(&args.payload).await?;
-    let mut client = Client::connect(&args.connection, &target).await?;
+    let mut client = Client::connect(&args.connection, target).await?;
+    let exit_code = match publish_from(&mut source, args, topic, &mut client).await {
+        Err(error @ ClientError::Input(_)) => {
+            // The error is ours, and the connection good: no reason to leave a Will behind.
+            let _ = client.disconnect().await;
+            return Err(error);
+        }
+        outcome => outcome?,
+    };
+    if args.qos == QoS::AtMostOnce {
+        client.settle().await?;
+    }
+    client.disconnect().await?;
+    Ok(exit_code)
+}
+
+async fn publish_from(
+    source: &mut Source,
+    args: &PubArgs,
+    topic: &str,
+    client: &mut Client,
+) -> Result<u8, ClientError> {
     let window = WINDOW.min(client.receive_maximum.into());
     let mut on_their_way = 0;
     let mut exit_code = super::DONE;
@@ -73,8 +98,7 @@ async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
         tokio::select! {
             message = source.next(), if on_their_way < window && !source.is_drained() => {
                 if let Some(payload) = message? {
-                    check_size(topic, &payload)?;
-                    let packet_id = client.publish(topic, &payload, args.qos, args.retain);
+                    let packet_id = client.publish(topic, &payload, args.qos, args.retain)?;
                     on_their_way += usize::from(packet_id.is_some());
                     client.flush().await?;
                 }
@@ -83,27 +107,14 @@ async fn publish_all(args: &PubArgs) -> Result<u8, ClientError> {
                 if let Event::Published { packet_id, reason } = event? {
                     on_their_way -= 1;
                     if reason.is_error() {
-                        eprintln!("Warning: message {packet_id} was refused: {}", reason.name());
+                        eprintln!("warning: message {packet_id} was refused: {}", reason.name());
                         exit_code = super::FAILED;
                     }
                 }
             }
         }
     }
-    client.disconnect().await?;
     Ok(exit_code)
-}
-
-/// Bytes of a PUBLISH behind its fixed header and beside topic and payload, at the most: the length of the topic, a packet
-/// identifier, the length of no properties.
-const HEAD_BYTES: usize = 5;
-
-/// Refuses what no packet can hold (2.1.4).
-fn check_size(topic: &str, payload: &[u8]) -> Result<(), UsageError> {
-    if HEAD_BYTES + topic.len() + payload.len() <= REMAINING_LENGTH_MAX {
-        return Ok(());
-    }
-    Err(UsageError(format!("a message of {} bytes: an MQTT packet holds 256 MiB at the most", payload.len())))
 }
 
 /// Where the messages come from.
@@ -120,12 +131,11 @@ impl Source {
         let payload = if let Some(text) = &args.message {
             text.clone().into_bytes()
         } else if let Some(path) = &args.file {
-            tokio::fs::read(path)
-                .await
-                .map_err(|error| std::io::Error::other(format!("{}: {error}", path.display())))?
+            read_bounded(path).await.map_err(|error| ClientError::Input(format!("{}: {error}", path.display())))?
         } else if args.stdin_file {
             let mut all = Vec::new();
-            tokio::io::stdin().read_to_end(&mut all).await?;
+            let mut input = tokio::io::stdin().take(u64::from(PACKET_BYTES_MAX) + 1);
+            input.read_to_end(&mut all).await.map_err(unreadable_input)?;
             all
         } else {
             Vec::new()
@@ -141,7 +151,7 @@ impl Source {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         match self {
             Self::Ready(messages) => Ok(messages.pop_front()),
-            Self::Lines(lines) => match lines.next_line().await? {
+            Self::Lines(lines) => match lines.next_line().await.map_err(unreadable_input)? {
                 Some(line) => Ok(Some(line.into_bytes())),
                 None => {
                     *self = Self::Ready(VecDeque::new());
@@ -152,28 +162,19 @@ impl Source {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mqtt::{ProtocolVersion, PublishHead};
+fn unreadable_input(error: io::Error) -> ClientError {
+    ClientError::Input(format!("standard input: {error}"))
+}
 
-    #[test]
-    fn the_largest_message_that_is_let_through_is_the_largest_that_can_be_framed() {
-        let largest = vec![0; REMAINING_LENGTH_MAX - HEAD_BYTES - 1];
-        assert!(check_size("t", &largest).is_ok());
-        assert!(check_size("tt", &largest).is_err());
-        let head = PublishHead {
-            dup: false,
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            topic: "t",
-            packet_id: Some(crate::mqtt::PacketId::MIN),
-            message_expiry_secs: None,
-            topic_alias: None,
-            subscription_ids: &[],
-            properties: &[],
-            payload_len: largest.len(),
-        };
-        assert_eq!(head.packet_len(ProtocolVersion::V5), crate::mqtt::PACKET_BYTES_MAX as usize);
+/// A file that may be one message; a longer one is not read.
+async fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let file = tokio::fs::File::open(path).await?;
+    let len = file.metadata().await?.len();
+    if len > u64::from(PACKET_BYTES_MAX) {
+        let message = format!("has {len} bytes, and the largest packet that MQTT knows is {PACKET_BYTES_MAX}");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
+    let mut bytes = Vec::new();
+    file.take(u64::from(PACKET_BYTES_MAX) + 1).read_to_end(&mut bytes).await?;
+    Ok(bytes)
 }

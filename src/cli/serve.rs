@@ -1,25 +1,26 @@
 //! `holdfast serve`: one node, in the foreground, logging to standard error, which nothing but the thread of the log waits for.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tracing::error;
+use tracing::{Subscriber, error};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::config::{Config, Log, LogFormat};
-use crate::node;
+use crate::config::{Config, Level, Log, LogFormat, Places};
+use crate::node::{self, StartError};
 
 use super::log_writer::LogWriter;
-use super::{FAILED, USAGE};
+use super::{FAILED, USAGE, config};
 
-/// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 1 if it could not start, 2 if the configuration is
-/// wrong, all of its errors printed.
-pub fn run(config_file: Option<PathBuf>) -> ExitCode {
+/// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 2 if the configuration or a file that it names cannot be used, all of
+/// the errors printed as `holdfast config check` does, 1 for anything else, such as a port that is taken.
+pub fn run(config_file: Option<&Path>) -> ExitCode {
     let started = Instant::now();
-    let config = match config_file.map_or_else(|| Ok(Config::default_loopback()), |path| Config::load(&path)) {
-        Ok(config) => config,
+    let (config, places) = match config::load(config_file) {
+        Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
             return ExitCode::from(USAGE);
@@ -28,33 +29,76 @@ pub fn run(config_file: Option<PathBuf>) -> ExitCode {
     let writer = match LogWriter::start(std::io::stderr()) {
         Ok(writer) => writer,
         Err(error) => {
-            eprintln!("the log cannot be started: {error}");
+            eprintln!("error: the log cannot be started: {error}");
             return ExitCode::from(FAILED);
         }
     };
     start_log(&config.log, writer.clone());
-    let code = match node::run(&config, started) {
+    let ended = node::run(&config, started);
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(start_error) => {
-            error!(event = "start", "the broker does not start: {start_error}");
-            ExitCode::from(FAILED)
-        }
+        Err(start_error) => refused(&start_error, &config, &places),
     };
     writer.finish();
     code
 }
 
+/// Why the node did not start: in the words of `holdfast config check` where the configuration is to blame.
+fn refused(start_error: &StartError, config: &Config, places: &Places) -> ExitCode {
+    if start_error.is_of_configuration() {
+        let wrong = config::wrong_files(config, places);
+        if !wrong.is_empty() {
+            eprintln!("{}", wrong.join("\n"));
+            return ExitCode::from(USAGE);
+        }
+    }
+    error!(event = "start", "the broker does not start: {start_error}");
+    ExitCode::from(if start_error.is_of_configuration() { USAGE } else { FAILED })
+}
+
+/// What is logged of this program, and of the libraries that it is made of: they warn about single connections, in words of their source.
+fn filter(level: Level) -> EnvFilter {
+    match level {
+        Level::Error | Level::Warn | Level::Info => EnvFilter::new(format!("holdfast={},error", level.as_str())),
+        Level::Debug | Level::Trace => EnvFilter::new(level.as_str()),
+    }
+}
+
 fn start_log(log: &Log, writer: LogWriter) {
-    let filter = EnvFilter::new(log.level.as_str());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter(log.level)).with_writer(writer).with_target(false);
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
     if json {
-        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        install(lines.json().flatten_event(true).with_current_span(false).with_span_list(false).finish(), log.level);
     } else {
-        lines.with_ansi(std::io::stderr().is_terminal()).init();
+        install(lines.with_ansi(std::io::stderr().is_terminal()).finish(), log.level);
+    }
+}
+
+/// Libraries that log by the crate `log` name files of their source in their lines, so they are heard by those only who look that deep.
+fn install(subscriber: impl Subscriber + Send + Sync + 'static, level: Level) {
+    let installed = match level {
+        Level::Debug | Level::Trace => subscriber.try_init().is_ok(),
+        _ => tracing::subscriber::set_global_default(subscriber).is_ok(),
+    };
+    debug_assert!(installed, "a process has one log");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_heard_only_when_they_are_asked_for() {
+        for (level, expected) in
+            [(Level::Info, "holdfast=info,error"), (Level::Error, "holdfast=error,error"), (Level::Debug, "debug")]
+        {
+            let text = filter(level).to_string();
+            let same = |text: &str| text.split(',').map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+            assert_eq!(same(&text), same(expected));
+        }
     }
 }

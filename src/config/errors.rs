@@ -1,12 +1,13 @@
 //! What is wrong with a configuration file: all of it, each with its place.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// One error of a configuration file. Printed as `file:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, as the operator named it.
+    /// The file, as the operator named it; empty when the configuration came from no file.
     pub path: PathBuf,
     /// Line and column, both counted from 1, the column in characters. `None` when the error is of the whole file.
     pub place: Option<(usize, usize)>,
@@ -16,6 +17,9 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.as_os_str().is_empty() {
+            return f.write_str(&self.message);
+        }
         write!(f, "{}:", self.path.display())?;
         if let Some((line, column)) = self.place {
             write!(f, "{line}:{column}:")?;
@@ -73,6 +77,36 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// Where the keys of a file stand, for whoever finds out later that a value cannot be used, such as a path of no file.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    path: PathBuf,
+    /// By full name, such as `listener[0].bind`: line and column of the value.
+    values: BTreeMap<String, (usize, usize)>,
+}
+
+impl Places {
+    /// The places of `text`, given as byte offsets.
+    pub(super) fn of_text(path: &Path, text: &str, offsets: impl Iterator<Item = (String, usize)>) -> Places {
+        let values = offsets.map(|(name, offset)| (name, place(text, offset))).collect();
+        Places { path: path.to_owned(), values }
+    }
+
+    /// An error at the value of a key, by its full name; at its section when the file does not give the key, and of the file as a whole when
+    /// it does not give the section either.
+    pub fn error_at(&self, key: &str, message: String) -> ConfigError {
+        let mut name = key;
+        let place = loop {
+            match (self.values.get(name), name.rfind(['.', '['])) {
+                (Some(place), _) => break Some(*place),
+                (None, Some(cut)) => name = &name[..cut],
+                (None, None) => break None,
+            }
+        };
+        ConfigError { path: self.path.clone(), place, message }
+    }
+}
 
 /// Line and column, counted from 1, of a byte offset; the column in characters, as editors count.
 fn place(text: &str, offset: usize) -> (usize, usize) {

@@ -56,7 +56,7 @@ pub struct Listener {
     pub allow_anonymous: Option<bool>,
     /// Most connections at one time. 1 to 10,000,000.
     pub max_connections: usize,
-    /// WebSocket: which `Origin` a browser may come from: `same` (that of the listener itself), `*` (any), or one such as
+    /// WebSocket: which `Origin` a browser may come from: `same` (the host that the browser connects to, any port), `*` (any), or one such as
     /// `https://app.example`. A request without an Origin is no browser and passes.
     pub allowed_origins: Vec<String>,
     /// WebSocket: how often a ping is sent, so that proxies see life. 1 s to 1 h.

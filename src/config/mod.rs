@@ -35,7 +35,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use auth::Auth;
-pub use errors::{ConfigError, ConfigErrors};
+pub use errors::{ConfigError, ConfigErrors, Places};
 pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
@@ -111,10 +111,18 @@ impl Config {
     /// # Errors
     /// All of the file's errors at once, in the order of the file; or the one reason for which it could not be read.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+        Config::load_with_places(path).map(|(config, _)| config)
+    }
+
+    /// As [`Config::load`], with where each key stands, for errors that show only when the configuration is used.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn load_with_places(path: &Path) -> Result<(Config, Places), ConfigErrors> {
         let whole_file = |message: String| ConfigErrors::whole_file(path, message);
         let bytes = read_bounded(path).map_err(whole_file)?;
         match std::str::from_utf8(&bytes) {
-            Ok(text) => Config::parse(text, path),
+            Ok(text) => Config::parse_with_places(text, path),
             Err(error) => {
                 let (good, _) = bytes.split_at(error.valid_up_to());
                 let good = String::from_utf8_lossy(good);
@@ -132,6 +140,10 @@ impl Config {
     /// # Errors
     /// All errors at once, in the order of the text.
     pub fn parse(text: &str, path_for_messages: &Path) -> Result<Config, ConfigErrors> {
+        Config::parse_with_places(text, path_for_messages).map(|(config, _)| config)
+    }
+
+    fn parse_with_places(text: &str, path_for_messages: &Path) -> Result<(Config, Places), ConfigErrors> {
         let (document, syntax_errors) = DeTable::parse_recoverable(text);
         let mut reading = Reading::new(text, path_for_messages);
         for error in &syntax_errors {

@@ -3,7 +3,7 @@
 //! A read never fails: what cannot be read is noted as an error and the default stands in its place, so that the pass goes on to
 //! the next error. [`Reading::finish`] then refuses the whole. The caller owns the [`Reading`]; sections borrow it in turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::values::{self, expected};
-use super::{ConfigErrors, suggest};
+use super::{ConfigErrors, Places, suggest};
 
 /// The errors found so far, and where the keys stand.
 pub(super) struct Reading<'t> {
@@ -25,6 +25,8 @@ pub(super) struct Reading<'t> {
     broken: Vec<Range<usize>>,
     /// By full name, such as `listener[0].bind`: where the value of the key stands, and whether it could be read.
     places: BTreeMap<String, Place>,
+    /// Full names of the sections with keys that nobody knows.
+    misspelt: BTreeSet<String>,
 }
 
 struct Place {
@@ -35,7 +37,15 @@ struct Place {
 impl<'t> Reading<'t> {
     pub(super) fn new(text: &'t str, path: &Path) -> Self {
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        Reading { text, path: path.to_owned(), dir, errors: Vec::new(), broken: Vec::new(), places: BTreeMap::new() }
+        Reading {
+            text,
+            path: path.to_owned(),
+            dir,
+            errors: Vec::new(),
+            broken: Vec::new(),
+            places: BTreeMap::new(),
+            misspelt: BTreeSet::new(),
+        }
     }
 
     pub(super) fn syntax_error(&mut self, error: &toml::de::Error) {
@@ -104,10 +114,16 @@ impl<'t> Reading<'t> {
         self.error(place, message);
     }
 
-    /// The value if there were no errors, all the errors if there were any.
-    pub(super) fn finish<T>(self, value: T) -> Result<T, ConfigErrors> {
+    /// Whether no name stands in this section, perhaps only because its key is misspelt: then the name is nobody's choice.
+    pub(super) fn may_have_lost_its_name(&self, section: &str) -> bool {
+        !self.given(&format!("{section}.name")) && self.misspelt.contains(section)
+    }
+
+    /// The value and where its keys stand if there were no errors, all the errors if there were any.
+    pub(super) fn finish<T>(self, value: T) -> Result<(T, Places), ConfigErrors> {
         if self.errors.is_empty() {
-            return Ok(value);
+            let offsets = self.places.into_iter().map(|(name, place)| (name, place.offset));
+            return Ok((value, Places::of_text(&self.path, self.text, offsets)));
         }
         Err(ConfigErrors::of_text(&self.path, self.text, self.errors))
     }
@@ -141,6 +157,7 @@ impl<'r, 't> Section<'r, 't> {
             if !self.keys.contains(&key.get_ref().as_ref()) {
                 let message = suggest::unknown_key(&self.name, key.get_ref(), self.keys);
                 self.reading.error(key.span().start, message);
+                self.reading.misspelt.insert(self.name.clone());
             }
         }
     }

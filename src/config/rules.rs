@@ -133,7 +133,9 @@ fn pings_come_before_keep_alive_ends(
 fn differs_from_those_before(config: &Config, index: usize, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
     let listener = &config.listeners[index];
     let before = &config.listeners[..index];
-    if reading.good(&[&at("name"), &at("protocol")]) && before.iter().any(|other| other.name == listener.name) {
+    let lost = |index: usize| reading.may_have_lost_its_name(&format!("listener[{index}]"));
+    let named = reading.good(&[&at("name"), &at("protocol")]) && !lost(index);
+    if named && before.iter().enumerate().any(|(at, other)| other.name == listener.name && !lost(at)) {
         let message =
             format!("name: there is another listener called \"{}\"; give each a name of its own", listener.name);
         reading.error_at(&at("name"), message);

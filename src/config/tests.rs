@@ -191,6 +191,18 @@ level = \"loud\"
 }
 
 #[test]
+fn a_misspelt_name_is_one_error() {
+    let first = "[[listener]]\nbind = '127.0.0.1:1'\n";
+    for second in ["nmae = 'b'", "porotcol = 'ws'"] {
+        let text = format!("{first}[[listener]]\nbind = '127.0.0.1:2'\n{second}\n");
+        assert!(error(&text).starts_with("5:1: unknown key"), "{text}");
+        let text = format!("[[listener]]\nbind = '127.0.0.1:2'\n{second}\n{first}");
+        assert!(error(&text).starts_with("3:1: unknown key"), "{text}");
+    }
+    assert!(error(&format!("{first}[[listener]]\nbind = '127.0.0.1:2'\n")).contains("another listener called"));
+}
+
+#[test]
 fn unknown_keys_name_the_section_that_has_them() {
     let cases = [
         ("max_packet_size = 5", "1:1: unknown section or key \"max_packet_size\": it belongs in [mqtt]"),

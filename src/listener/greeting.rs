@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::foreign::{self, Foreign};
+use super::log_limit::shorten;
 use crate::config;
 use crate::mqtt::{ConnAck, Connect, Malformed, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::mqtt::{connect_version, decode, next_frame};
@@ -52,6 +53,8 @@ pub(super) struct Refusal {
     /// For the log and the Reason String.
     pub what: &'static str,
     pub client_id: Option<Box<str>>,
+    /// For the log; the password is never there.
+    pub user_name: Option<Box<str>>,
     /// The largest packet that the client takes, if it said so.
     pub packet_bytes_max: Option<u32>,
 }
@@ -87,7 +90,8 @@ impl Refusal {
             answer: Some(connect.version),
             reason,
             what,
-            client_id: Some(connect.client_id.into()),
+            client_id: Some(shorten(connect.client_id).into()),
+            user_name: connect.user_name.map(|name| shorten(name).into()),
             packet_bytes_max: connect.properties.maximum_packet_size(),
         }
     }
@@ -140,7 +144,8 @@ fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
         (None, ReasonCode::UnsupportedProtocolVersion) => nearest_version(body),
         _ => None,
     };
-    Refusal { answer, reason: malformed.reason, what: malformed.what, client_id: None, packet_bytes_max: None }
+    let (client_id, user_name, packet_bytes_max) = (None, None, None);
+    Refusal { answer, reason: malformed.reason, what: malformed.what, client_id, user_name, packet_bytes_max }
 }
 
 /// What follows the fixed header, as far as it is there: the Remaining Length ends with the first byte without its highest bit.

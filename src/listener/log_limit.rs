@@ -1,5 +1,5 @@
 //! The causes for which a connection does not come to be. Each has a line of its own in the log, at a bounded rate
-//! ([`crate::metrics::admit_line`]); what is left out there is still counted in [`ListenerCounts`](crate::shard::greeted::ListenerCounts).
+//! ([`crate::metrics::admit_line`]); what is left out there is told by a later line, and counted in [`ListenerCounts`](crate::shard::greeted::ListenerCounts).
 //!
 //! Invariant: a cause is one of a fixed set, never made from bytes of the network.
 
@@ -43,7 +43,12 @@ impl Cause {
     }
 }
 
-/// Whether a line about this cause may be written now; how many were left out since the last one.
-pub(super) fn permit(cause: Cause) -> Option<u64> {
-    metrics::admit_line(cause.name())
+/// Whether a line about this cause may be written now; the field of it that says how many were left out since the last one, if any were.
+pub(super) fn permit(cause: Cause) -> Option<Option<u64>> {
+    metrics::admit_line(cause.name()).map(|left_out| (left_out > 0).then_some(left_out))
+}
+
+/// What of a text from the network goes into the log.
+pub(super) fn shorten(text: &str) -> String {
+    text.chars().take(128).collect()
 }

@@ -42,6 +42,7 @@ use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::config::{self, Protocol};
+use crate::metrics::{RefusalGroup, Refusals};
 use crate::shard::byte_stream::{ByteStream, Socket};
 use crate::shard::greeted::{Clock, Dispatch, ListenerSlot, ListenerState};
 
@@ -67,6 +68,8 @@ pub struct Acceptor<D> {
     pub tls: Option<Arc<TlsReload>>,
     pub mqtt: Arc<config::Mqtt>,
     pub access: Arc<Access>,
+    /// Where refused connections are counted.
+    pub refusals: Arc<Refusals>,
     pub dispatch: D,
     pub clock: Clock,
 }
@@ -141,6 +144,7 @@ impl<D: Dispatch> Acceptor<D> {
         self.listener.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let Some(slot) = self.listener.occupy() else {
             self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.refusals.count(RefusalGroup::Limit);
             if let Some(left_out) = permit(Cause::HardLimit) {
                 let listener = self.listener.config.name.as_str();
                 tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: far above max_connections");

@@ -3,6 +3,7 @@
 //! One task per connection on the shard that accepted it, until it is handed over or closed. Each of its steps has a deadline; while it
 //! is silent it holds no buffer. What ends it is an [`End`], which is counted and logged in one place.
 
+use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use super::upgrade::{self, Judgement};
 use super::websocket::WebSocket;
 use crate::access::Identity;
 use crate::config::Protocol;
+use crate::metrics::RefusalGroup;
 use crate::mqtt::{Connect, ReasonCode};
 use crate::shard::byte_stream::{ByteStream, Layered, Socket};
 use crate::shard::greeted::{Dispatch, Greeted, ListenerSlot};
@@ -58,6 +60,21 @@ pub(super) enum End {
     Foreign(Foreign),
     Upgrade(upgrade::Refusal),
     Refused(Refusal),
+}
+
+/// For the log.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("closed by the peer before a byte"),
+            Self::Left => f.write_str("closed by the peer in the middle"),
+            Self::TimedOut(what) => f.write_str(what),
+            Self::Network(error) | Self::Tls(error) => error.fmt(f),
+            Self::Foreign(_) => f.write_str("another protocol"),
+            Self::Upgrade(why) => why.fmt(f),
+            Self::Refused(refusal) => f.write_str(refusal.what),
+        }
+    }
 }
 
 impl From<io::Error> for End {
@@ -304,8 +321,11 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
     if let Some(counter) = counter(acceptor, end) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
+    if let Some(group) = group(acceptor, end) {
+        acceptor.refusals.count(group);
+    }
     let Some((cause, what)) = cause(acceptor, end) else {
-        tracing::debug!(event = "close", listener, %peer, ?end, "connection ended before its CONNECT");
+        tracing::debug!(event = "close", listener, %peer, %end, "connection ended before its CONNECT");
         return;
     };
     let Some(left_out) = permit(cause) else {
@@ -313,17 +333,38 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
     };
     match end {
         End::Refused(refusal) => tracing::warn!(
-            event = "refused", listener, %peer, client_id = refusal.client_id.as_deref().unwrap_or_default(),
-            reason = refusal.reason.name(), left_out, "connection refused: {}", refusal.what
+            event = "refused", listener, %peer, client_id = refusal.client_id.as_deref(),
+            user_name = refusal.user_name.as_deref(), reason = refusal.reason.name(), left_out,
+            "connection refused: {}", refusal.what
         ),
         End::Network(error) | End::Tls(error) => {
             tracing::warn!(event = "refused", listener, %peer, %error, left_out, "{what}");
         }
         End::Upgrade(why) => {
-            tracing::warn!(event = "refused", listener, %peer, ?why, left_out, "{what}")
+            tracing::warn!(event = "refused", listener, %peer, %why, left_out, "{what}")
         }
         _ => tracing::warn!(event = "refused", listener, %peer, left_out, "{what}"),
     }
+}
+
+/// In which group a refusal is counted for the whole node; `None` where the peer simply went away.
+fn group<D>(acceptor: &Acceptor<D>, end: &End) -> Option<RefusalGroup> {
+    Some(match end {
+        End::Silent | End::Left | End::Network(_) => return None,
+        End::TimedOut(_) => RefusalGroup::TimedOut,
+        End::Tls(_) => RefusalGroup::Tls,
+        End::Foreign(_) if acceptor.tls.is_some() => RefusalGroup::Tls,
+        End::Foreign(_) => RefusalGroup::Malformed,
+        End::Upgrade(_) => RefusalGroup::Upgrade,
+        End::Refused(refusal) if is_malformed(refusal.reason) => RefusalGroup::Malformed,
+        End::Refused(refusal) => match refusal.reason {
+            ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword | ReasonCode::BadAuthenticationMethod => {
+                RefusalGroup::Auth
+            }
+            ReasonCode::QuotaExceeded | ReasonCode::ServerBusy => RefusalGroup::Limit,
+            _ => RefusalGroup::Other,
+        },
+    })
 }
 
 fn counter<'a, D>(acceptor: &'a Acceptor<D>, end: &End) -> Option<&'a AtomicU64> {

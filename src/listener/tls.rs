@@ -22,7 +22,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{Error as PemError, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
@@ -41,8 +41,8 @@ const TICKETS: usize = 1;
 /// Why a set of TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("{}: {cause}", path.display())]
-    File { path: PathBuf, cause: rustls_pki_types::pem::Error },
+    #[error("{}: {}", path.display(), said(cause))]
+    File { path: PathBuf, cause: PemError },
     #[error("{}: no certificate in it", .0.display())]
     NoCertificate(PathBuf),
     #[error("{}: {cause}", path.display())]
@@ -51,14 +51,51 @@ pub enum TlsError {
     NoAuthority,
     #[error("client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    #[error("{} and {}: {cause}", cert.display(), key.display())]
+    #[error("{} and {} {}", cert.display(), key.display(), unfit(cause))]
     Pair { cert: PathBuf, key: PathBuf, cause: Box<rustls::Error> },
     #[error("{0}")]
     Setup(#[from] rustls::Error),
 }
 
+fn said(cause: &PemError) -> String {
+    match cause {
+        PemError::Io(error) => error.to_string(),
+        PemError::NoItemsFound => "no private key in PEM in it".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn unfit(cause: &rustls::Error) -> String {
+    match cause {
+        rustls::Error::InconsistentKeys(_) => {
+            "do not belong together: the key must be the one that the certificate was made for".to_owned()
+        }
+        other => format!("cannot be used: {other}"),
+    }
+}
+
+impl TlsError {
+    /// The key of the configuration that names the file at fault; `None` when it is not one file.
+    pub fn key(&self, files: &Tls) -> Option<&'static str> {
+        let path = match self {
+            Self::File { path, .. } | Self::NoCertificate(path) | Self::Authority { path, .. } => path,
+            Self::Pair { key, .. } => key,
+            _ => return None,
+        };
+        if *path == files.key {
+            Some("key")
+        } else if *path == files.cert {
+            Some("cert")
+        } else {
+            Some("ca")
+        }
+    }
+}
+
 /// The TLS state of one listener, shared by all its shards.
 pub struct TlsReload {
+    /// The name of the listener, for the log.
+    listener: String,
     files: Tls,
     provider: Arc<CryptoProvider>,
     /// `None` where client certificates are asked for.
@@ -89,7 +126,7 @@ impl TlsReload {
     ///
     /// # Errors
     /// What is wrong with them: a listener does not open then.
-    pub fn new(files: &Tls) -> Result<Arc<Self>, TlsError> {
+    pub fn new(listener: &str, files: &Tls) -> Result<Arc<Self>, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let ticketer = match files.verify {
             Verify::None => Some(rustls::crypto::aws_lc_rs::Ticketer::new()?),
@@ -98,6 +135,7 @@ impl TlsReload {
         let before = look(files);
         let config = read(files, &provider, ticketer.as_ref())?;
         Ok(Arc::new(Self {
+            listener: listener.to_owned(),
             files: files.clone(),
             provider,
             ticketer,
@@ -113,20 +151,20 @@ impl TlsReload {
     /// # Errors
     /// What is wrong with them; what was read before stays in use. It is logged and counted here.
     pub fn reload(&self) -> Result<(), TlsError> {
+        let listener = self.listener.as_str();
         let before = look(&self.files);
         let outcome = read(&self.files, &self.provider, self.ticketer.as_ref());
         *self.seen.lock() = Seen { looked: before.clone(), read: before };
-        let cert = self.files.cert.display().to_string();
         match outcome {
             Ok(config) => {
                 self.current.store(config);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(event = "reload", what = "certificates", cert, "reloaded");
+                tracing::info!(event = "tls", listener, cert = %self.files.cert.display(), "TLS files read again");
                 Ok(())
             }
             Err(error) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(event = "reload", what = "certificates", cert, %error, "not reloaded: the old ones stay in use");
+                tracing::error!(event = "tls", listener, %error, "TLS files are not usable; those read before stay in use");
                 Err(error)
             }
         }

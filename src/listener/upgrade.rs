@@ -5,11 +5,14 @@
 //!
 //! The test to read first: `the_table_of_handshakes`.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
 use super::http::{HEAD_BYTES_MAX, HEADERS_MAX, Response, Status, split_port};
+use super::log_limit::shorten;
 
 /// What a listener asks of a handshake.
 pub(super) struct Rules<'a> {
@@ -43,6 +46,21 @@ pub(super) enum Refusal {
     Origin(String),
     /// Only sub-protocols that are not MQTT.
     Subprotocol(String),
+}
+
+/// For the log.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(what) => f.write_str(what),
+            Self::HeadTooLarge => f.write_str("the head of the request is too large"),
+            Self::NoUpgrade => f.write_str("a request that asks for no upgrade"),
+            Self::Version => f.write_str("a version of WebSocket that is not 13"),
+            Self::Path(path) => write!(f, "path {path}"),
+            Self::Origin(origin) => write!(f, "origin {origin}"),
+            Self::Subprotocol(name) => write!(f, "sub-protocol {name}"),
+        }
+    }
 }
 
 /// Sub-protocols of MQTT, the second by the habit of MQTT 3.1 clients [MQTT-6.0.0-3], [MQTT-6.0.0-4].
@@ -190,11 +208,6 @@ fn lists(request: &httparse::Request<'_, '_>, name: &'static str, element: &str)
     named(request, name)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .any(|value| value.trim_ascii().eq_ignore_ascii_case(element.as_bytes()))
-}
-
-/// What of a text from the network goes into the log.
-fn shorten(text: &str) -> String {
-    text.chars().take(128).collect()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -29,7 +29,7 @@ use crate::config::{self, Config};
 use crate::limits;
 use crate::listener::tcp;
 use crate::listener::tls::{TlsError, TlsReload};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
 use crate::shard::Shared;
@@ -51,6 +51,13 @@ pub enum StartError {
     Bind { listener: String, address: SocketAddr, error: io::Error },
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
+}
+
+impl StartError {
+    /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Access(_) | Self::Tls { .. })
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -76,6 +83,7 @@ struct Bound {
 struct Parts {
     shared: Arc<Shared>,
     access: Arc<Access>,
+    refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
     /// The data directory stays locked for as long as the node runs.
@@ -98,12 +106,15 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let listeners = bind_all(&config.listeners)?;
     let shared = Arc::new(share(config));
     let plane = Arc::new(StandalonePlane::new(node_id, &config.node.name, shared.clone()));
-    let parts = Parts { shared, access, mqtt: Arc::new(config.mqtt.clone()), listeners, _identity: identity };
+    let mqtt = Arc::new(config.mqtt.clone());
+    let parts = Parts { shared, access, refusals: Arc::default(), mqtt, listeners, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, &stopping)?;
+    let signals = Signals::watch();
     announce(config, &parts, started);
-    runtime.block_on(supervise(config, &parts, &plane, &stop, &stopping));
+    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
     shards.stop();
+    tell_left_out(true);
     info!(event = "stopped", "stopped");
     Ok(())
 }
@@ -159,31 +170,40 @@ fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
     }
 }
 
+/// Reads the certificates of all listeners, then opens their sockets: files that cannot be used are told whether or not the ports are free.
 fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
-    let mut bound = Vec::new();
+    let mut certified = Vec::new();
     for listener in listeners {
+        let tls = listener.tls.as_ref().map(|files| TlsReload::new(&listener.name, files)).transpose();
+        certified.push((listener, tls.map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?));
+    }
+    let mut bound = Vec::new();
+    for (listener, tls) in certified {
         let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };
-        let tls = listener
-            .tls
-            .as_ref()
-            .map(TlsReload::new)
-            .transpose()
-            .map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?;
         let socket = tcp::bind(listener.bind).map_err(named)?;
         let address = socket.local_addr().map_err(named)?;
         bound.push((listener, socket, address, tls));
     }
-    let websocket = bound.iter().find(|(listener, ..)| listener.is_websocket()).map(|(listener, _, address, tls)| {
-        WebSocketAddress { port: address.port(), path: listener.path.clone(), tls: tls.is_some() }
-    });
-    Ok(bound
-        .into_iter()
-        .map(|(listener, socket, address, tls)| Bound {
-            state: Arc::new(ListenerState::new(listener.clone(), address).with_websocket(websocket.clone())),
-            socket,
-            tls,
+    let websockets: Vec<_> = bound
+        .iter()
+        .filter(|(listener, ..)| listener.is_websocket())
+        .map(|(listener, _, address, tls)| WebSocketAddress {
+            port: address.port(),
+            path: listener.path.clone(),
+            tls: tls.is_some(),
         })
-        .collect())
+        .collect();
+    let bind = |(listener, socket, address, tls): (&config::Listener, _, _, Option<_>)| {
+        let websocket = nearest(&websockets, tls.is_some());
+        let state = ListenerState::new(listener.clone(), address).with_websocket(websocket);
+        Bound { state: Arc::new(state), socket, tls }
+    };
+    Ok(bound.into_iter().map(bind).collect())
+}
+
+/// The WebSocket listener that a client who came to the wrong port is told: one with TLS if it came with TLS, as far as there is one.
+fn nearest(websockets: &[WebSocketAddress], tls: bool) -> Option<WebSocketAddress> {
+    websockets.iter().find(|address| address.tls == tls).or(websockets.first()).cloned()
 }
 
 /// One line for each open address, then one that says the node is ready.
@@ -223,20 +243,24 @@ async fn supervise(
     config: &Config,
     parts: &Parts,
     plane: &Arc<StandalonePlane>,
-    stop: &watch::Sender<bool>,
-    stopping: &watch::Receiver<bool>,
+    signals: io::Result<Signals>,
+    (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
 ) {
     tokio::spawn(control::run_clock(plane.clone()));
     tokio::spawn(expire_retained(parts.shared.clone()));
+    tokio::spawn(watch_left_out());
     if !config.sys.interval.is_zero() {
-        tokio::spawn(sys_topics::run(parts.shared.clone(), config.sys.interval));
+        tokio::spawn(sys_topics::run(parts.shared.clone(), parts.refusals.clone(), config.sys.interval));
     }
     for bound in &parts.listeners {
         if let Some(tls) = &bound.tls {
             tokio::spawn(tls.clone().watch(stopping.clone()));
         }
     }
-    wait_for_stop(parts).await;
+    match signals {
+        Ok(signals) => signals.wait_for_stop(parts).await,
+        Err(error) => error!(event = "signals", %error, "cannot wait for signals: stopping"),
+    }
     // Listeners stop accepting; the receivers that are left are those of the shards.
     let _ = stop.send(true);
     let grace = config.shutdown.grace;
@@ -257,36 +281,48 @@ async fn supervise(
     }
 }
 
-/// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again.
-async fn wait_for_stop(parts: &Parts) {
-    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
-    else {
-        error!(event = "signals", "cannot wait for signals: stopping");
-        return;
-    };
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return,
-            _ = interrupt.recv() => return,
-            _ = hangup.recv() => reload(parts),
+/// The signals that the node knows. They are watched before it says that it is ready.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
+    async fn wait_for_stop(mut self, parts: &Parts) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => reload(parts),
+            }
         }
     }
 }
 
-/// What is broken keeps its old version.
+/// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
 fn reload(parts: &Parts) {
     match parts.access.reload() {
-        Ok(true) => info!(event = "reload", what = "password file", "reloaded"),
+        Ok(true) => info!(event = "reload", users = parts.access.user_count(), "password file read again"),
         Ok(false) => {}
         Err(error) => {
-            error!(event = "reload", what = "password file", %error, "not reloaded: the old one stays in use")
+            error!(event = "reload", %error, "the password file is not usable; the users read before stay in force")
         }
     }
     for tls in parts.listeners.iter().filter_map(|bound| bound.tls.as_ref()) {
-        // Logged where it happens, as it also does when the files change by themselves.
+        // An error is logged where it is found, and the old files stay.
         let _ = tls.reload();
     }
+    info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
 /// Removes retained messages whose expiry has come.
@@ -302,5 +338,42 @@ async fn expire_retained(shared: Arc<Shared>) {
             }
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Tells, for ever, what the log left out about causes that have become quiet.
+async fn watch_left_out() {
+    let mut tick = tokio::time::interval(Duration::from_secs(metrics::LOG_QUIET_SECS));
+    loop {
+        tick.tick().await;
+        tell_left_out(false);
+    }
+}
+
+fn tell_left_out(at_the_end: bool) {
+    if let Some(left_out) = metrics::take_left_out(at_the_end) {
+        let causes = left_out.causes.as_str();
+        warn!(
+            event = "left_out",
+            left_out = left_out.lines,
+            causes,
+            "lines were left out: more than one a second of a cause"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_at_the_wrong_port_is_told_the_websocket_listener_of_its_own_kind() {
+        let at = |port, tls| WebSocketAddress { port, path: "/mqtt".to_owned(), tls };
+        let both = [at(1, false), at(2, true)];
+        let port = |found: Option<WebSocketAddress>| found.map(|address| address.port);
+        assert_eq!(port(nearest(&both, false)), Some(1));
+        assert_eq!(port(nearest(&both, true)), Some(2));
+        assert_eq!(port(nearest(&both[..1], true)), Some(1), "better than nothing");
+        assert_eq!(nearest(&[], true), None);
     }
 }

@@ -100,6 +100,7 @@ fn acceptors(parts: &Parts, own: ShardId) -> io::Result<Vec<(Acceptor<ToShard>, 
                 tls: tls.clone(),
                 mqtt: parts.mqtt.clone(),
                 access: parts.access.clone(),
+                refusals: parts.refusals.clone(),
                 dispatch: ToShard { shared: parts.shared.clone(), own },
                 clock: parts.shared.clock,
             };

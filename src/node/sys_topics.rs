@@ -1,24 +1,25 @@
 //! The `$SYS` topics: what the node counts, published retained under the names that mosquitto gave them, so that existing
-//! exporters read them. Drops are there by reason too, under `$SYS/broker/publish/messages/dropped/`.
+//! exporters read them. Drops are there by reason too, under `$SYS/broker/publish/messages/dropped/`, refused connections
+//! under `$SYS/broker/connections/refused/`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::metrics::{DropReason, Metrics};
+use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals};
 use crate::mqtt::{Message, QoS};
 use crate::shard::Shared;
 use crate::shard::mailbox::Event;
 
 /// Publishes the topics every `interval`, for ever. What has not changed is published all the same: a subscriber that came
 /// late has the retained value, one that is there sees that the broker lives.
-pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
+pub(super) async fn run(shared: Arc<Shared>, refusals: Arc<Refusals>, interval: Duration) {
     let mut tick = tokio::time::interval(interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        for (name, value) in topics(&shared) {
+        for (name, value) in topics(&shared, &refusals) {
             let message = message(&name, value, shared.limits.retain_available);
             shared.mailboxes[0].push(Event::Accept(Box::new(message)));
         }
@@ -38,7 +39,7 @@ fn message(name: &str, value: String, retained: bool) -> Message {
     }
 }
 
-fn topics(shared: &Shared) -> Vec<(String, String)> {
+fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
     let metrics = &shared.metrics;
     let uptime = shared.clock.now() / 1000;
     let mut topics = vec![
@@ -56,11 +57,23 @@ fn topics(shared: &Shared) -> Vec<(String, String)> {
     number("messages/received", metrics.sum(|shard| &shard.packets_received));
     number("bytes/received", metrics.sum(|shard| &shard.bytes_received));
     number("bytes/sent", metrics.sum(|shard| &shard.bytes_sent));
+    number("connections/accepted", metrics.sum(|shard| &shard.connections_accepted));
+    number("connections/closed", metrics.sum(|shard| &shard.connections_closed));
+    number("connections/protocol_errors", metrics.sum(|shard| &shard.protocol_errors));
+    number("sessions/ended", metrics.sum(|shard| &shard.sessions_ended));
+    number("sessions/taken_over", metrics.sum(|shard| &shard.sessions_taken_over));
+    number("sessions/resumed", metrics.sum(|shard| &shard.sessions_resumed));
+    number("wills/published", metrics.sum(|shard| &shard.wills_published));
+    number("shards/stalls", metrics.sum(|shard| &shard.mailbox_stalls));
     number("publish/messages/received", by_qos(metrics, |shard, qos| shard.publish_received[qos].get()));
     number("publish/messages/sent", by_qos(metrics, |shard, qos| shard.publish_sent[qos].get()));
     number("publish/messages/dropped", DropReason::ALL.iter().map(|reason| metrics.dropped(*reason)).sum());
     for reason in DropReason::ALL {
         number(&format!("publish/messages/dropped/{}", reason.label()), metrics.dropped(reason));
+    }
+    number("connections/refused", RefusalGroup::ALL.iter().map(|group| refusals.get(*group)).sum());
+    for group in RefusalGroup::ALL {
+        number(&format!("connections/refused/{}", group.label()), refusals.get(group));
     }
     number("subscriptions/count", metrics.sum(|shard| &shard.subscriptions));
     number("retained messages/count", shared.retained.read().len() as u64);

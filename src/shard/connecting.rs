@@ -119,6 +119,7 @@ impl Shard {
         ConnAck { session_present: false, reason, properties: Properties::EMPTY }
             .encode(connection.version, connection.outbox.buffer());
         if let Some(left_out) = metrics::admit_line(what) {
+            let left_out = (left_out > 0).then_some(left_out);
             warn!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), left_out, "connection refused: {what}");
         }
         self.begin_closing(key, Close::Refused { reason });
@@ -183,10 +184,10 @@ impl Shard {
                 info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
             }
             None | Some(0) => {}
-            Some(held_back) => {
-                let what = "two clients use one client id and throw each other out: give each its own";
-                warn!(event = "client_id_fight", client_id, %older, %newer, takeovers = held_back + 1, what);
-            }
+            Some(left_out) => warn!(
+                event = "client_id_fight", client_id, %older, %newer, takeovers = left_out + 1,
+                "two clients use one client id and throw each other out: give each its own"
+            ),
         }
     }
 
@@ -257,8 +258,9 @@ impl Shard {
                 self.metrics()
                     .protocol_errors
                     .add(u64::from(reason != ReasonCode::SessionTakenOver && reason != ReasonCode::KeepAliveTimeout));
-                if let Some(held_back) = metrics::admit_line(what) {
-                    warn!(event = "close", client_id, %peer, reason = reason.name(), what, held_back, "connection closed by the server");
+                if let Some(left_out) = metrics::admit_line(what) {
+                    let left_out = (left_out > 0).then_some(left_out);
+                    warn!(event = "close", client_id, %peer, reason = reason.name(), left_out, "connection closed by the server: {what}");
                 }
             }
             Close::ByServer { reason, .. } if self.shared.connection_messages => {

@@ -7,4 +7,5 @@ mod setup;
 
 pub use broker::Broker;
 pub use log::{Line, Log};
+pub use program::path as program_path;
 pub use setup::Setup;

@@ -93,6 +93,13 @@ fn publish(qos: QoS, packet_id: u16, dup: bool) -> Packet<'static> {
     })
 }
 
+/// A listening socket, and `pub` or `sub` with the options that lead to it.
+async fn listen_for<C: Parser>(options: &str) -> (TcpListener, C) {
+    let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let line = format!("-h 127.0.0.1 -p {} {options}", listening.local_addr().unwrap().port());
+    (listening, C::parse_from(words(&line)))
+}
+
 /// A listening socket, and the options that lead to it.
 async fn listen(options: &str) -> (TcpListener, ConnectionArgs) {
     let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -131,6 +138,30 @@ fn the_options_are_those_of_mosquitto() {
     }
     Sub::try_parse_from(words("-v -t a -t b/# -C 3 -W 10 -R -N -q 1 -i c -c")).unwrap();
     assert!(Sub::try_parse_from(words("-t a -C 0")).is_err());
+}
+
+#[test]
+fn every_option_is_explained_and_the_message_comes_first() {
+    use clap::CommandFactory as _;
+    for command in [Pub::command(), Sub::command()] {
+        for option in command.get_arguments() {
+            assert!(option.get_help().is_some(), "{} has no help", option.get_id());
+        }
+    }
+    let help = Pub::command().render_help().to_string();
+    let at = |option: &str| help.find(option).unwrap_or_else(|| panic!("{option} in {help}"));
+    assert!(at("-t, --topic") < at("-m, --message") && at("-m, --message") < at("-h, --host"), "{help}");
+}
+
+#[test]
+fn what_no_connect_can_carry_is_refused_before_connecting() {
+    let long = "x".repeat(65_536);
+    for line in [format!("-u {long}"), format!("-u u -P {long}"), format!("-i {long}"), format!("--will-topic {long}")]
+    {
+        let args = Connecting::try_parse_from(words(&line)).unwrap().args;
+        let text = args.target().unwrap_err().to_string();
+        assert!(text.len() < 600 && (text.contains("65535") || text.contains("65,535")), "{text}");
+    }
 }
 
 #[test]
@@ -183,9 +214,9 @@ async fn every_quality_of_service_comes_to_its_end() {
     };
     let client = async {
         let mut client = connect(&args).await.unwrap();
-        assert_eq!(client.publish("a", b"x", QoS::AtMostOnce, false), None);
+        assert_eq!(client.publish("a", b"x", QoS::AtMostOnce, false).unwrap(), None);
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
-            let sent = client.publish("a", b"x", qos, false).unwrap();
+            let sent = client.publish("a", b"x", qos, false).unwrap().unwrap();
             let Event::Published { packet_id, reason } = client.next().await.unwrap() else { panic!("{qos:?}") };
             assert_eq!((packet_id, reason), (sent, ReasonCode::Success));
         }
@@ -261,7 +292,7 @@ async fn a_broker_that_says_why_it_closes_is_quoted() {
 
 #[tokio::test]
 async fn rubbish_is_an_error_and_no_panic() {
-    for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0x20, 2, 0, 0, 0xFF, 0xFF], &[0xD0, 0]] {
+    for bytes in [&b"SSH-2.0-OpenSSH\r\n"[..], &[0x20, 2, 0, 0, 0xFF, 0xFF], &[0xD0, 0]] {
         let (listening, args) = listen("").await;
         let broker = async {
             let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
@@ -277,4 +308,129 @@ async fn rubbish_is_an_error_and_no_panic() {
         let (error, ()) = tokio::join!(client, broker);
         assert!(matches!(error, ClientError::Malformed(_) | ClientError::OutOfTurn(_)), "{error}");
     }
+}
+
+fn disconnect(reason: ReasonCode) -> Packet<'static> {
+    Packet::Disconnect(Disconnect { reason, properties: Properties::EMPTY })
+}
+
+#[tokio::test]
+async fn a_connection_that_is_taken_over_is_closed_and_made_again_behind_a_pause() {
+    let (listening, command) = listen_for::<Sub>("-t a -i same -V 5").await;
+    let broker = async {
+        let mut told: Option<Instant> = None;
+        for _ in 0..2 {
+            let mut broker = Broker::accept(&listening, ProtocolVersion::V5).await;
+            if let Some(told) = told {
+                assert!(told.elapsed() >= Duration::from_millis(790), "again after {:?}", told.elapsed());
+            }
+            broker.welcome().await;
+            broker.expect("Subscribe").await;
+            broker.send(disconnect(ReasonCode::SessionTakenOver)).await;
+            told = Some(Instant::now());
+            broker.expect("end").await;
+            assert!(told.is_some_and(|told| told.elapsed() < Duration::from_millis(700)), "open during the pause");
+        }
+    };
+    let target = command.args.connection.target().unwrap();
+    tokio::select! {
+        outcome = sub::watch(&command.args, &target, std::future::pending()) => panic!("{outcome:?}"),
+        () = broker => {}
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_told_to_stop_says_goodbye() {
+    let (listening, command) = listen_for::<Sub>("-t a").await;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let broker = async {
+        let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
+        broker.welcome().await;
+        broker.expect("Subscribe").await;
+        stop.send(TIMED_OUT).unwrap();
+        broker.expect("Disconnect").await;
+        broker.expect("end").await;
+    };
+    let target = command.args.connection.target().unwrap();
+    let watching = sub::watch(&command.args, &target, async { stopped.await.unwrap() });
+    let (outcome, ()) = tokio::join!(watching, broker);
+    assert_eq!(outcome.unwrap(), TIMED_OUT);
+}
+
+#[tokio::test]
+async fn a_message_larger_than_the_broker_takes_is_not_sent() {
+    let (listening, command) = listen_for::<Pub>("-t abc -m 0123456789 -V 5 -q 1").await;
+    // Type, length, topic, packet id, properties, payload.
+    for (packet_bytes_max, fits) in [(2 + 5 + 2 + 1 + 10, true), (2 + 5 + 2 + 1 + 10 - 1, false)] {
+        let broker = async {
+            let mut broker = Broker::accept(&listening, ProtocolVersion::V5).await;
+            broker.expect("Connect").await;
+            let mut properties = PropertiesBuf::default();
+            properties.push(Property::MaximumPacketSize(packet_bytes_max));
+            let properties = properties.as_properties();
+            let connack = ConnAck { session_present: false, reason: ReasonCode::Success, properties };
+            broker.send(Packet::ConnAck(connack)).await;
+            if fits {
+                broker.expect("Publish").await;
+                broker.send(Packet::PubAck(ack(1))).await;
+            }
+            broker.expect("Disconnect").await;
+        };
+        let target = command.args.connection.target().unwrap();
+        let (outcome, ()) = tokio::join!(pub_::publish_all(&command.args, &target), broker);
+        assert_eq!(outcome.is_ok(), fits, "{outcome:?}");
+        if let Err(error) = outcome {
+            assert_eq!(error.exit_code(), 1);
+            assert!(
+                error.to_string().contains("a packet of 20, and the largest that the broker takes is 19"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_leaves_before_it_has_taken_a_message_of_qos_0_is_an_error() {
+    for taken in [true, false] {
+        let (listening, command) = listen_for::<Pub>("-t a -m x").await;
+        let broker = async {
+            let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
+            broker.welcome().await;
+            broker.expect("Publish").await;
+            if taken {
+                broker.expect("PingReq").await;
+                broker.send(Packet::PingResp).await;
+                broker.expect("Disconnect").await;
+            }
+        };
+        let target = command.args.connection.target().unwrap();
+        let (outcome, ()) = tokio::join!(pub_::publish_all(&command.args, &target), broker);
+        match outcome {
+            Ok(exit_code) => assert!(taken && exit_code == 0),
+            Err(error) => assert!(!taken && error.exit_code() == 1, "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_closes_before_its_connack_speaks_something_else() {
+    for (answer, expected) in [(&b""[..], "--cafile"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "-L ws://127.0.0.1:")] {
+        let (listening, args) = listen("").await;
+        let broker = async {
+            let mut broker = Broker::accept(&listening, ProtocolVersion::V3_1_1).await;
+            broker.expect("Connect").await;
+            broker.stream.write_all(answer).await.unwrap();
+        };
+        let (client, ()) = tokio::join!(connect(&args), broker);
+        let error = client.err().unwrap();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn files_of_the_options_are_read_before_connecting() {
+    let (_listening, args) = listen("--cafile /nonexistent/ca.crt").await;
+    let error = connect(&args).await.err().unwrap();
+    assert!(error.to_string().starts_with("/nonexistent/ca.crt: No such file"), "{error}");
+    assert!(!error.is_lost_connection());
 }

@@ -9,7 +9,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{Error as PemError, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::{Error as FrameError, Message};
 
 use super::options::{ConnectionArgs, Target};
+use super::{ClientError, trouble};
 use crate::mqtt::ProtocolVersion;
 
 /// Where Linux distributions keep the authorities that the machine trusts.
@@ -39,18 +40,26 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// Connects, with TLS and WebSocket where the target has them.
-    pub(super) async fn open(target: &Target, args: &ConnectionArgs) -> io::Result<Self> {
-        let socket = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot connect to {} port {}: {error}", target.host, target.port))
-        })?;
-        socket.set_nodelay(true)?;
-        let stream: Box<dyn Bytes> = if target.tls {
-            let connector = tokio_rustls::TlsConnector::from(tls_config(args)?);
-            let name = ServerName::try_from(target.host.clone()).map_err(io::Error::other)?;
-            Box::new(connector.connect(name, socket).await?)
-        } else {
-            Box::new(socket)
+    /// Connects, with TLS and WebSocket where the target has them. The files that the options name are read first.
+    ///
+    /// # Errors
+    /// Which of the steps failed, and what to do about it.
+    pub(super) async fn open(target: &Target, args: &ConnectionArgs) -> Result<Self, ClientError> {
+        let unusable = |error: io::Error| ClientError::Input(error.to_string());
+        let tls = target.tls.then(|| tls_config(args)).transpose().map_err(unusable)?;
+        let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
+        let addresses: Vec<_> = found.map_err(|error| trouble::unknown_host(target, &error))?.collect();
+        let socket =
+            TcpStream::connect(&addresses[..]).await.map_err(|error| trouble::not_connected(target, &error))?;
+        socket.set_nodelay(true).map_err(|error| trouble::not_connected(target, &error))?;
+        let stream: Box<dyn Bytes> = match tls {
+            Some(config) => {
+                let name = ServerName::try_from(target.host.clone());
+                let name = name.map_err(|error| ClientError::Input(format!("{}: {error}", target.host)))?;
+                let connecting = tokio_rustls::TlsConnector::from(config).connect(name, socket);
+                Box::new(connecting.await.map_err(|error| trouble::handshake(target, &error))?)
+            }
+            None => Box::new(socket),
         };
         match &target.websocket_path {
             None => Ok(Self::Stream(stream)),
@@ -113,29 +122,18 @@ async fn upgrade(
     target: &Target,
     path: &str,
     version: ProtocolVersion,
-) -> io::Result<WebSocketStream<Box<dyn Bytes>>> {
+) -> Result<WebSocketStream<Box<dyn Bytes>>, ClientError> {
     let scheme = if target.tls { "wss" } else { "ws" };
-    let host = if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
-    let url = format!("{scheme}://{host}:{}{path}", target.port);
-    let mut request = url.into_client_request().map_err(into_io)?;
+    let url = format!("{scheme}://{target}{path}");
+    let mut request = url.into_client_request().map_err(|error| trouble::upgrade(target, error))?;
     let subprotocol = match version {
         ProtocolVersion::V3_1 => "mqttv3.1",
         ProtocolVersion::V3_1_1 | ProtocolVersion::V5 => "mqtt",
     };
     request.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static(subprotocol));
-    let (frames, _response) = tokio_tungstenite::client_async(request, stream).await.map_err(refused)?;
+    let (frames, _response) =
+        tokio_tungstenite::client_async(request, stream).await.map_err(|error| trouble::upgrade(target, error))?;
     Ok(frames)
-}
-
-/// What a server that refuses to upgrade says in the body is what helps.
-fn refused(error: FrameError) -> io::Error {
-    match error {
-        FrameError::Http(response) => {
-            let body = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-            io::Error::other(format!("WebSocket refused: {} {}", response.status(), body.trim()))
-        }
-        other => into_io(other),
-    }
 }
 
 fn into_io(error: FrameError) -> io::Error {
@@ -161,7 +159,8 @@ fn tls_config(args: &ConnectionArgs) -> io::Result<Arc<ClientConfig>> {
     let config = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| about(key, error))?;
-            builder.with_client_auth_cert(certificates(cert)?, key).map_err(io::Error::other)?
+            let unfit = |error| io::Error::other(format!("{} and --key do not fit: {error}", cert.display()));
+            builder.with_client_auth_cert(certificates(cert)?, key).map_err(unfit)?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -185,8 +184,13 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| about(path, error))
 }
 
-fn about(path: &Path, error: rustls_pki_types::pem::Error) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
+fn about(path: &Path, error: PemError) -> io::Error {
+    let path = path.display();
+    io::Error::other(match error {
+        PemError::Io(error) => format!("{path}: {error}"),
+        PemError::NoItemsFound => format!("{path}: no PEM block of the kind that is wanted in it"),
+        error => format!("{path}: {error}"),
+    })
 }
 
 /// Checks everything but the name: what mosquitto calls insecure.

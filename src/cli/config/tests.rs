@@ -39,9 +39,9 @@ fn no_file_shows_what_a_node_opens_without_one() {
 }
 
 #[test]
-fn a_wrong_file_is_code_1_with_all_errors() {
+fn a_wrong_file_is_code_2_with_all_errors() {
     let (code, out, err) = checked_text("[mqtt]\nmax_inflght = 1\n[logs]\n");
-    assert_eq!((code, out.as_str()), (FAILED, ""));
+    assert_eq!((code, out.as_str()), (USAGE, ""));
     assert_eq!(err.lines().count(), 2, "{err}");
     assert!(err.contains("a.toml:2:1: ") && err.contains("a.toml:3:2: "), "{err}");
 }
@@ -73,9 +73,11 @@ fn files_that_it_names_are_checked_too() {
         checked(Some(&path))
     };
     let (code, out, err) = with_key("one");
-    assert_eq!((code, out.as_str()), (FAILED, ""));
-    assert_eq!(err.lines().count(), 2, "{err}");
-    assert!(err.contains("/pw: ") && err.contains("TLS of listener \"tls\": "), "{err}");
+    assert_eq!((code, out.as_str()), (USAGE, ""));
+    assert_eq!(err.lines().count(), 3, "{err}");
+    let (password_file, cert) = (err.find(":2:17: password_file: "), err.find(":6:16: cert: "));
+    assert!(password_file < cert && cert < err.find(":6:33: key: "), "{err}");
+    assert!(password_file.is_some() && cert.is_some() && err.contains("holdfast passwd -c"), "{err}");
 
     std::fs::write(dir.path().join("pw"), "").unwrap();
     write_pair(dir.path(), "one");
@@ -85,8 +87,18 @@ fn files_that_it_names_are_checked_too() {
     assert!(out.contains("  tls  mqtts://127.0.0.1:8883  password\n"), "{out}");
 
     let (code, _, err) = with_key("two");
-    assert_eq!(code, FAILED, "the key of another certificate");
-    assert!(err.contains("two.key"), "{err}");
+    assert_eq!(code, USAGE, "the key of another certificate");
+    assert!(err.contains(":6:33: key: ") && err.contains("two.key do not belong together"), "{err}");
     std::fs::write(dir.path().join("pw"), "ada:plain\n").unwrap();
     assert!(with_key("one").2.contains("pw:1: the password is not hashed"));
+}
+
+#[test]
+fn an_address_of_another_machine_is_a_warning() {
+    // 192.0.2.0/24 is for documentation and nobody's (RFC 5737).
+    let (code, out, err) = checked_text("[[listener]]\nbind = '192.0.2.1:1883'\nallow_anonymous = true\n");
+    assert_eq!(code, DONE, "{err}");
+    assert!(out.contains("good"), "{out}");
+    assert!(err.starts_with("warning: ") && err.contains("a.toml:2:8: bind: ") && err.contains("192.0.2.1"), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
 }

@@ -56,7 +56,7 @@ impl Rig {
         change(&mut config);
         let socket = sockets::bind(config.bind).unwrap();
         let address = socket.local_addr().unwrap();
-        let tls = config.tls.as_ref().map(|files| TlsReload::new(files).unwrap());
+        let tls = config.tls.as_ref().map(|files| TlsReload::new(&config.name, files).unwrap());
         let websocket = WebSocketAddress { port: 8083, path: "/mqtt".to_owned(), tls: false };
         let state = Arc::new(ListenerState::new(config, address).with_websocket(Some(websocket)));
         let (sender, greeted) = mpsc::unbounded_channel();
@@ -66,6 +66,7 @@ impl Rig {
             tls: tls.clone(),
             mqtt: Arc::new(Mqtt::default()),
             access: Arc::new(Access::new(password_file).unwrap()),
+            refusals: Arc::default(),
             dispatch: Collect(sender),
             clock: Clock::start(),
         };

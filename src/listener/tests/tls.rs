@@ -295,7 +295,7 @@ fn authorities_change_for_new_connections() {
 fn changed_files_are_read_when_they_look_the_same_twice() {
     let authority = Authority::new();
     let files = Files::new(&authority);
-    let tls = TlsReload::new(&files.tls(Verify::None)).unwrap();
+    let tls = TlsReload::new("tls", &files.tls(Verify::None)).unwrap();
     assert!(!tls.reload_if_changed().unwrap(), "nothing changed");
     let new = authority.leaf(2);
     std::fs::write(files.path("cert.pem"), format!("{}\n", new.certificate)).unwrap();
@@ -317,7 +317,7 @@ fn a_watched_certificate_is_taken_up_by_itself() {
     run(async {
         let authority = Authority::new();
         let files = Files::new(&authority);
-        let tls = TlsReload::new(&files.tls(Verify::None)).unwrap();
+        let tls = TlsReload::new("tls", &files.tls(Verify::None)).unwrap();
         let (stop, stopped) = watch::channel(false);
         let watching = tokio::spawn(Arc::clone(&tls).watch(stopped));
         files.put(&authority.leaf(1_000_000));
@@ -389,7 +389,7 @@ fn a_listener_does_not_open_with_unusable_files() {
     let authority = Authority::new();
     let files = Files::new(&authority);
     let without_ca = Tls { ca: None, ..files.tls(Verify::Require) };
-    assert!(TlsReload::new(&without_ca).is_err());
+    assert!(TlsReload::new("tls", &without_ca).is_err());
     std::fs::remove_file(files.path("key.pem")).unwrap();
-    assert!(TlsReload::new(&files.tls(Verify::None)).is_err());
+    assert!(TlsReload::new("tls", &files.tls(Verify::None)).is_err());
 }
