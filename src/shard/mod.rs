@@ -134,6 +134,8 @@ pub struct Shard {
     replay_allowance: usize,
     pending: HashMap<Ticket, Pending>,
     next_ticket: Ticket,
+    /// A connection that is about to be taken over is read; events wait meanwhile.
+    hearing_out: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
     arrived: VecDeque<Event>,
     inbox: VecDeque<Event>,
@@ -167,6 +169,7 @@ impl Shard {
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
             pending: HashMap::new(),
             next_ticket: 0,
+            hearing_out: false,
             arrived: VecDeque::new(),
             inbox: VecDeque::new(),
             shared,
@@ -208,6 +211,9 @@ impl Shard {
     /// Handles what packets, timers and events have led to, until nothing is left. Called where nobody holds the key of a
     /// session or connection across it.
     fn settle(&mut self) {
+        if self.hearing_out {
+            return;
+        }
         loop {
             self.close_overflowed();
             let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
