@@ -13,7 +13,7 @@
 //!
 //! The test to read first: `listener::tests::moves::tcp`.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -128,6 +128,14 @@ impl Socket {
         }
     }
 
+    /// Reads what the kernel holds already, whether or not the runtime has heard of it.
+    fn read_arrived(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &self.0 {
+            Registration::Attached { stream, .. } => (&*socket2::SockRef::from(stream)).read(bytes),
+            _ => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
     fn not_lost(&self) -> io::Result<()> {
         match self.0 {
             Registration::Lost => Err(io::Error::from(io::ErrorKind::NotConnected)),
@@ -237,6 +245,18 @@ impl ByteStream {
     /// Whether a runtime watches the socket.
     pub fn is_attached(&mut self) -> bool {
         self.socket().is_attached()
+    }
+
+    /// Reads what has arrived up to now, past the runtime where nothing lies between. As `poll_read` otherwise.
+    pub fn poll_read_arrived(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Tcp(socket) = self {
+            return match socket.read_arrived(buf) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
+                read => Poll::Ready(read),
+            };
+        }
+        let mut buf = ReadBuf::new(buf);
+        Pin::new(self).poll_read(cx, &mut buf).map_ok(|()| buf.filled().len())
     }
 
     /// See [`Layered::ping`].

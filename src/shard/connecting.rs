@@ -49,6 +49,10 @@ impl Shard {
         let will = will::encode(&connect, &self.shared.limits);
         let client = greeted.client_id.clone();
         let fits = agreed.connack_fits(&self.shared.limits, greeted.assigned_client_id.then_some(&*client));
+        if let Some(older) = self.by_client.get(&client).and_then(|session| self.sessions[*session as usize].connection)
+        {
+            self.hear_out(older);
+        }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let (key, serial) = self.admit(greeted, agreed);
         match will {
@@ -90,6 +94,7 @@ impl Shard {
             partial: Vec::new(),
             waker: None,
             dirty: false,
+            handling: false,
             paused: false,
             stalled: false,
             unwritable: false,

@@ -45,6 +45,8 @@ pub(super) struct Connection {
     pub partial: Vec<u8>,
     pub waker: Option<Waker>,
     pub dirty: bool,
+    /// Bytes of it are being handled; others must not overtake them.
+    pub handling: bool,
     /// Not read until the outbox has emptied.
     pub paused: bool,
     /// Not read until another shard has caught up.
@@ -252,6 +254,7 @@ impl Shard {
     fn handle_packets(&mut self, key: ConnectionKey, serial: u64, bytes: &[u8]) -> usize {
         let mut used = 0;
         let mut packets = 0;
+        self.set_handling(key, serial, true);
         while self.is_current(key, serial) {
             let connection = &self.connections[key as usize];
             let State::Open { session } = connection.state else {
@@ -277,8 +280,41 @@ impl Shard {
             }
             self.settle();
         }
+        self.set_handling(key, serial, false);
         self.packets_received(key, packets);
         used
+    }
+
+    fn set_handling(&mut self, key: ConnectionKey, serial: u64, handling: bool) {
+        if let Some(connection) = self.connection(key).filter(|connection| connection.serial == serial) {
+            connection.handling = handling;
+        }
+    }
+
+    /// Handles what a connection has sent until now, before another one takes its session over: the two sockets are not read in the order
+    /// in which the client wrote to them, and its DISCONNECT came first. What follows from it is settled by the caller.
+    pub(super) fn hear_out(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connection(key).filter(|connection| !connection.handling) else {
+            return;
+        };
+        let (serial, Some(waker)) = (connection.serial, connection.waker.clone()) else {
+            return;
+        };
+        let mut cx = Context::from_waker(&waker);
+        let mut buffer = vec![0; limits::READ_BUFFER_BYTES];
+        self.hearing_out = true;
+        for _ in 0..limits::READS_PER_TURN {
+            if !self.may_read(key, serial) {
+                break;
+            }
+            match self.connections[key as usize].stream.poll_read_arrived(&mut cx, &mut buffer) {
+                Poll::Ready(Ok(filled)) if filled > 0 => self.received(key, serial, &buffer[..filled]),
+                Poll::Ready(_) => self.close(key, Close::Lost),
+                Poll::Pending => break,
+            }
+        }
+        self.close_overflowed();
+        self.hearing_out = false;
     }
 
     fn packets_received(&mut self, key: ConnectionKey, packets: u64) {

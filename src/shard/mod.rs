@@ -138,6 +138,8 @@ pub struct Shard {
     next_ticket: Ticket,
     /// The node ends: nobody is let in any more.
     stopping: bool,
+    /// A connection that is about to be taken over is read; events wait meanwhile.
+    hearing_out: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
     arrived: VecDeque<Event>,
     inbox: VecDeque<Event>,
@@ -171,6 +173,7 @@ impl Shard {
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
             pending: HashMap::new(),
             next_ticket: 0,
+            hearing_out: false,
             arrived: VecDeque::new(),
             stopping: false,
             inbox: VecDeque::new(),
@@ -213,6 +216,9 @@ impl Shard {
     /// Handles what packets, timers and events have led to, until nothing is left. Called where nobody holds the key of a
     /// session or connection across it.
     fn settle(&mut self) {
+        if self.hearing_out {
+            return;
+        }
         loop {
             self.close_overflowed();
             let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
