@@ -54,6 +54,9 @@ pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 
+/// Filters in one SUBSCRIBE or UNSUBSCRIBE: more would hold up the shard, and no session may have so many at the default limits.
+pub const FILTERS_PER_PACKET_MAX: usize = 16_384;
+
 /// Bytes of the topic filters of one session.
 pub const SUBSCRIPTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 

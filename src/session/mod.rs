@@ -35,7 +35,7 @@ pub use outbound::{Delivery, Outgoing, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, SubscriptionIds};
 pub use record::{Journal, NoJournal, Position, Record};
 pub use session::{Connected, Session, Subscription};
-pub use subscribing::Judged;
+pub use subscribing::{Judged, few_enough};
 
 /// The limits of sessions, from the section `[mqtt]` of the configuration.
 #[derive(Debug, Clone, PartialEq)]

@@ -28,6 +28,7 @@ impl Judged {
 impl Session {
     /// Judges every filter before the first one is entered, so that a packet which ends the connection changes nothing.
     pub fn judge(&self, limits: &Limits, subscribe: &Subscribe<'_>) -> Result<Vec<Judged>, Violation> {
+        few_enough(subscribe.filters.iter().count())?;
         let mut room = Room {
             subscriptions: limits.subscriptions_max.saturating_sub(self.subscriptions.len()),
             bytes: limits::SUBSCRIPTION_BYTES_MAX.saturating_sub(self.subscription_bytes),
@@ -56,6 +57,14 @@ impl Session {
         }
         Ok(text.into())
     }
+}
+
+/// Bounds the work that one SUBSCRIBE or UNSUBSCRIBE can cause.
+pub fn few_enough(filters: usize) -> Result<(), Violation> {
+    if filters <= limits::FILTERS_PER_PACKET_MAX {
+        return Ok(());
+    }
+    Err(Violation::new(ReasonCode::QuotaExceeded, "more topic filters in one packet than this server takes"))
 }
 
 /// What one more SUBSCRIBE may add.

@@ -17,7 +17,7 @@ use crate::mqtt::{
     UnsubAck, Unsubscribe,
 };
 use crate::retained;
-use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire};
+use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire, few_enough};
 use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
@@ -364,6 +364,7 @@ impl Shard {
         session: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Close> {
+        few_enough(unsubscribe.filters.iter().count())?;
         let mut codes = Vec::new();
         let mut removed = Vec::new();
         let shared = self.shared.clone();

@@ -62,6 +62,16 @@ fn subscriptions_are_bounded_in_number_and_in_bytes() {
 }
 
 #[test]
+fn a_packet_with_very_many_filters_ends_its_connection() {
+    let broker = start(Setup::new());
+    let on = Stage::new(&broker, Transport::Tcp);
+    let subscribe = (0..20_000).fold(Subscribe::new(1), |all, _| all.filter("a", 0));
+    let mut client = on.v5("c");
+    client.send(&subscribe.bytes(Version::V5));
+    client.expect_disconnect(&[reason::QUOTA_EXCEEDED]);
+}
+
+#[test]
 fn a_will_that_is_too_large_is_refused_with_its_connect() {
     let broker = start(Setup::new());
     let on = Stage::new(&broker, Transport::Tcp);
