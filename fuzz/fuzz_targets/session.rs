@@ -149,7 +149,6 @@ fn limits() -> Limits {
         queue_qos0: true,
         session_expiry_max_secs: u32::MAX,
         retain_available: true,
-        keep_alive_max_secs: 0,
         keep_alive_backoff: 1.5,
         will_bytes_max: 1_000,
     }

@@ -44,7 +44,8 @@ use crate::access::Access;
 use crate::config::{self, Protocol};
 use crate::metrics::{RefusalGroup, Refusals};
 use crate::shard::byte_stream::{ByteStream, Socket};
-use crate::shard::greeted::{Clock, Dispatch, ListenerSlot, ListenerState};
+use crate::shard::clock::Clock;
+use crate::shard::greeted::{Dispatch, ListenerSlot, ListenerState};
 
 use greeting::{Rules, Verdict};
 use log_limit::{Cause, permit};

@@ -33,7 +33,8 @@ use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
 use crate::shard::Shared;
-use crate::shard::greeted::{Clock, ListenerState, WebSocketAddress};
+use crate::shard::clock::Clock;
+use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
 
 use control::StandalonePlane;
@@ -103,7 +104,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     let node_id = holdfast_raft::NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
-    let listeners = bind_all(&config.listeners)?;
+    let listeners = bind_all(&config.listeners, &config.mqtt)?;
     let shared = Arc::new(share(config));
     let plane = Arc::new(StandalonePlane::new(node_id, &config.node.name, shared.clone()));
     let mqtt = Arc::new(config.mqtt.clone());
@@ -164,14 +165,13 @@ fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
         queue_qos0: mqtt.queue_qos0,
         session_expiry_max_secs: mqtt.session_expiry_max_secs(),
         retain_available: mqtt.retain_available,
-        keep_alive_max_secs: mqtt.max_keepalive,
         keep_alive_backoff: mqtt.keepalive_backoff,
         will_bytes_max: limits::WILL_BYTES_MAX,
     }
 }
 
 /// Reads the certificates of all listeners, then opens their sockets: files that cannot be used are told whether or not the ports are free.
-fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
+fn bind_all(listeners: &[config::Listener], mqtt: &config::Mqtt) -> Result<Vec<Bound>, StartError> {
     let mut certified = Vec::new();
     for listener in listeners {
         let tls = listener.tls.as_ref().map(|files| TlsReload::new(&listener.name, files)).transpose();
@@ -195,7 +195,8 @@ fn bind_all(listeners: &[config::Listener]) -> Result<Vec<Bound>, StartError> {
         .collect();
     let bind = |(listener, socket, address, tls): (&config::Listener, _, _, Option<_>)| {
         let websocket = nearest(&websockets, tls.is_some());
-        let state = ListenerState::new(listener.clone(), address).with_websocket(websocket);
+        let cap = listener.keep_alive_cap(mqtt);
+        let state = ListenerState::new(listener.clone(), address).with_websocket(websocket).with_keep_alive_cap(cap);
         Bound { state: Arc::new(state), socket, tls }
     };
     Ok(bound.into_iter().map(bind).collect())

@@ -28,9 +28,9 @@ pub struct Agreed {
     told_keep_alive: bool,
 }
 
-/// Settles a CONNECT. `keep_alive_max_secs` is the listener's own cap (0: none); only MQTT 5.0 clients can be told of a cap, the others keep
-/// their interval [MQTT-3.2.2-21].
-pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) -> Agreed {
+/// Settles a CONNECT. `keep_alive_cap_secs` is what holds where the client came in (0: no cap); only MQTT 5.0 clients can be told of a cap,
+/// the others keep their interval [MQTT-3.2.2-21].
+pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_cap_secs: u16) -> Agreed {
     let v5 = connect.version.is_v5();
     let asked_expiry = match (v5, connect.clean_start) {
         (true, _) => connect.properties.session_expiry_interval().unwrap_or(0),
@@ -38,11 +38,9 @@ pub fn accept(connect: &Connect<'_>, limits: &Limits, keep_alive_max_secs: u16) 
         (false, false) => u32::MAX,
     };
     let session_expiry_secs = asked_expiry.min(limits.session_expiry_max_secs);
-    let cap = [limits.keep_alive_max_secs, keep_alive_max_secs].into_iter().filter(|cap| *cap > 0).min();
-    let keep_alive_secs = match (v5, cap) {
-        (true, Some(cap)) if connect.keep_alive_secs == 0 || connect.keep_alive_secs > cap => cap,
-        _ => connect.keep_alive_secs,
-    };
+    let above = connect.keep_alive_secs == 0 || connect.keep_alive_secs > keep_alive_cap_secs;
+    let capped = v5 && keep_alive_cap_secs > 0 && above;
+    let keep_alive_secs = if capped { keep_alive_cap_secs } else { connect.keep_alive_secs };
     let receive_maximum = connect.properties.receive_maximum().unwrap_or(u16::MAX);
     Agreed {
         version: connect.version,

@@ -57,8 +57,6 @@ pub struct Limits {
     /// Seconds; `u32::MAX` for ever.
     pub session_expiry_max_secs: u32,
     pub retain_available: bool,
-    /// Seconds; 0 for no limit.
-    pub keep_alive_max_secs: u16,
     pub keep_alive_backoff: f64,
     /// Bytes of an encoded Will.
     pub will_bytes_max: usize,

@@ -40,12 +40,7 @@ impl Shard {
             warn!(event = "close", peer = %greeted.peer, "a listener handed over something that is no CONNECT packet");
             return;
         };
-        let keep_alive_cap = greeted
-            .listener
-            .config
-            .max_server_keepalive
-            .map_or(0, |cap| u16::try_from(cap.as_secs()).unwrap_or(u16::MAX));
-        let agreed = session::accept(&connect, &self.shared.limits, keep_alive_cap);
+        let agreed = session::accept(&connect, &self.shared.limits, greeted.listener.keep_alive_cap_secs);
         let will = will::encode(&connect, &self.shared.limits);
         let client = greeted.client_id.clone();
         let fits = agreed.connack_fits(&self.shared.limits, greeted.assigned_client_id.then_some(&*client));
@@ -107,6 +102,7 @@ impl Shard {
             client_id: greeted.client_id,
             user_name: greeted.identity.user_name,
             listener: greeted.listener,
+            accepted_at: greeted.accepted_at,
         };
         let key = self.connections.insert(connection) as ConnectionKey;
         self.unborn.push((key, serial));
@@ -248,6 +244,7 @@ impl Shard {
             version = agreed.version.level(),
             keep_alive_secs = agreed.keep_alive_secs,
             session_present = resumed,
+            greeted_ms = self.now.saturating_sub(connection.accepted_at),
             "connected"
         );
     }

@@ -10,29 +10,11 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use super::byte_stream::ByteStream;
 use crate::access::Identity;
 use crate::config;
-
-/// Milliseconds of a monotone clock, from one zero for the whole node.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    zero: Instant,
-}
-
-impl Clock {
-    /// A clock that says 0 now. One is made for a node, and copied.
-    pub fn start() -> Self {
-        Self { zero: Instant::now() }
-    }
-
-    /// Milliseconds since the clock was started.
-    pub fn now(&self) -> u64 {
-        u64::try_from(self.zero.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
 
 /// A connection behind its CONNECT packet, on the way to the shard of its client id.
 #[derive(Debug)]
@@ -72,6 +54,8 @@ pub struct ListenerState {
     pub bound: SocketAddr,
     /// Where browsers should have gone, for those that speak HTTP to an MQTT port.
     pub websocket: Option<WebSocketAddress>,
+    /// The longest Keep Alive granted here, in seconds; 0: whatever is asked.
+    pub keep_alive_cap_secs: u16,
     pub counts: ListenerCounts,
     connections: AtomicUsize,
 }
@@ -112,7 +96,21 @@ pub struct ListenerCounts {
 impl ListenerState {
     /// The state of a listener bound at `bound`, with no connection yet.
     pub fn new(config: config::Listener, bound: SocketAddr) -> Self {
-        Self { config, bound, websocket: None, counts: ListenerCounts::default(), connections: AtomicUsize::new(0) }
+        Self {
+            config,
+            bound,
+            websocket: None,
+            keep_alive_cap_secs: 0,
+            counts: ListenerCounts::default(),
+            connections: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sets the longest Keep Alive that is granted here.
+    #[must_use]
+    pub fn with_keep_alive_cap(mut self, cap: Option<Duration>) -> Self {
+        self.keep_alive_cap_secs = cap.map_or(0, |cap| u16::try_from(cap.as_secs()).unwrap_or(u16::MAX));
+        self
     }
 
     /// Names the address that clients who mistake this port for a WebSocket one are told.

@@ -11,6 +11,7 @@
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
 pub mod byte_stream;
+pub mod clock;
 mod connecting;
 mod connection;
 pub mod greeted;
@@ -42,8 +43,8 @@ use crate::retained;
 use crate::session::{self, Session, Turn};
 use crate::subscriptions::{NodeIndex, SessionKey, ShardId, ShardIndex};
 
+use clock::Clock;
 use connection::{Connection, ConnectionTask};
-use greeted::Clock;
 use mailbox::{Event, Mailbox, Ticket};
 use outbox::BufferPool;
 use timers::Timers;

@@ -21,7 +21,8 @@ use crate::access::Access;
 use crate::config::{Listener, Mqtt, Protocol};
 use crate::listener::tls::TlsReload;
 use crate::mqtt::{Connect, Properties, ProtocolVersion};
-use crate::shard::greeted::{Clock, Dispatch, Greeted, ListenerState, WebSocketAddress};
+use crate::shard::clock::Clock;
+use crate::shard::greeted::{Dispatch, Greeted, ListenerState, WebSocketAddress};
 
 /// Longest wait for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
