@@ -11,6 +11,7 @@ mod keep_alive;
 mod limits;
 mod malformed;
 mod overload;
+mod races;
 mod reconnect;
 mod shared;
 mod silent;
