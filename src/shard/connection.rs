@@ -299,14 +299,15 @@ impl Shard {
         let Some(connection) = self.connection(key).filter(|connection| !connection.handling) else {
             return;
         };
-        let (serial, Some(waker)) = (connection.serial, connection.waker.clone()) else {
-            return;
-        };
+        // Without a waker its task has not run yet, and will look for itself.
+        let waker = connection.waker.clone().unwrap_or_else(|| Waker::noop().clone());
+        let serial = connection.serial;
         let mut cx = Context::from_waker(&waker);
         let mut buffer = vec![0; limits::READ_BUFFER_BYTES];
         self.hearing_out = true;
         for _ in 0..limits::READS_PER_TURN {
-            if !self.may_read(key, serial) {
+            // Whether another shard is behind does not matter: this is bounded, and there will be no later.
+            if !self.is_current(key, serial) || !matches!(self.connections[key as usize].state, State::Open { .. }) {
                 break;
             }
             match self.connections[key as usize].stream.poll_read_arrived(&mut cx, &mut buffer) {

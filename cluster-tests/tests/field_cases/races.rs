@@ -34,7 +34,7 @@ fn the_last_live_value_of_a_retained_topic_is_the_stored_one() {
     let on = tcp();
     let topic = on.topic("value");
     let mut subscribers: Vec<Client> = (0..4).map(|n| on.v5(&format!("s{n}"))).collect();
-    subscribers.iter_mut().for_each(|client| drop(client.subscribe(&topic, 0)));
+    subscribers.iter_mut().for_each(|client| _ = client.subscribe(&topic, 0));
     let mut publishers: Vec<Client> = (0..4).map(|n| on.v5(&format!("p{n}"))).collect();
     let mut reader = on.v5("reader");
     for round in 0..300 {
@@ -55,7 +55,7 @@ fn the_last_live_value_of_a_retained_topic_is_the_stored_one() {
 fn a_replay_that_the_connection_did_not_survive_goes_on_with_the_session() {
     let on = tcp();
     let mut publisher = on.v5("p");
-    (0..300).for_each(|n| drop(publisher.publish_retained(on.topic(&format!("r/{n}")), n.to_string(), 1)));
+    (0..300).for_each(|n| _ = publisher.publish_retained(on.topic(&format!("r/{n}")), n.to_string(), 1));
     let hello = on.hello(Version::V5, "s").durable(3_600).number(id::RECEIVE_MAXIMUM, 10);
     let mut got = BTreeSet::new();
     let mut subscribed = false;
@@ -80,7 +80,7 @@ fn a_member_that_unsubscribes_keeps_what_it_was_sent() {
     let mut leaving = on.v5("leaving");
     leaving.subscribe(on.share("t"), 1);
     let mut publisher = on.v5("p");
-    (0..20).for_each(|n| drop(publisher.publish(on.topic("t"), n.to_string(), 1)));
+    (0..20).for_each(|n| _ = publisher.publish(on.topic("t"), n.to_string(), 1));
     let sent: Vec<Message> = (0..20).map(|_| leaving.recv_publish()).collect();
     let mut staying = on.v5("staying");
     staying.subscribe(on.share("t"), 1);
@@ -90,4 +90,36 @@ fn a_member_that_unsubscribes_keeps_what_it_was_sent() {
     leaving.fence();
     let got = got_before_marker(&mut publisher, &mut staying, &on.topic("marker"));
     assert!(got.is_empty(), "{:?}", texts(&got));
+}
+
+/// Publishers that wait for a shard which has fallen behind are read again, however often that happens in a row.
+#[test]
+fn publishers_that_were_held_back_are_all_heard_in_the_end() {
+    let on = tcp();
+    let mut subscribers: Vec<Client> = (0..4).map(|n| on.v5(&format!("s{n}"))).collect();
+    subscribers.iter_mut().for_each(|client| _ = client.subscribe(on.topic("ended"), 1));
+    let flood: Vec<u8> = (0..1_000).flat_map(|_| Publish::new(on.topic("flood"), "x").bytes(Version::V5)).collect();
+    // Sessions that nobody reads take the flood: it fills mailboxes, not sockets.
+    for n in 0..8 {
+        let (mut away, _) = on.connect(&on.hello(Version::V5, &format!("away{n}")).durable(60));
+        away.subscribe(on.topic("flood"), 0);
+        away.disconnect();
+    }
+    std::thread::scope(|scope| {
+        for publisher in 0..16 {
+            let (on, flood) = (&on, &flood);
+            scope.spawn(move || {
+                let mut client = on.v5(&format!("p{publisher}"));
+                for _ in 0..3 {
+                    (0..5).for_each(|_| client.send(flood));
+                    client.fence();
+                }
+                client.publish(on.topic("ended"), publisher.to_string(), 1);
+            });
+        }
+    });
+    for client in &mut subscribers {
+        let ended: BTreeSet<String> = (0..16).map(|_| client.take().text()).collect();
+        assert_eq!(ended.len(), 16);
+    }
 }
