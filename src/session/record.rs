@@ -69,6 +69,12 @@ impl Journal for NoJournal {
     fn record(&mut self, _client_id: &Arc<str>, _record: Record) {}
 }
 
+impl<J: Journal> Journal for &mut J {
+    fn record(&mut self, client_id: &Arc<str>, record: Record) {
+        (**self).record(client_id, record);
+    }
+}
+
 impl Journal for Vec<Record> {
     fn record(&mut self, _client_id: &Arc<str>, record: Record) {
         self.push(record);

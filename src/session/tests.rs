@@ -77,12 +77,6 @@ struct Bench {
     epoch: u64,
 }
 
-impl Journal for &mut Vec<Record> {
-    fn record(&mut self, _client_id: &Arc<str>, record: Record) {
-        self.push(record);
-    }
-}
-
 fn limits() -> Limits {
     Limits {
         packet_size_max: 1_000_000,
