@@ -34,13 +34,16 @@ impl StandalonePlane {
         }
     }
 
-    fn tick(&self) {
+    /// Carries out one slice of what is due. Returns whether there is more.
+    fn tick(&self) -> bool {
         let now = self.shared.clock.now();
         let mut standalone = self.standalone.lock();
-        if standalone.next_due().is_some_and(|due| due <= now) {
+        let is_due = |standalone: &Standalone| standalone.next_due().is_some_and(|due| due <= now);
+        if is_due(&standalone) {
             let effects = standalone.tick(now);
             self.send(effects);
         }
+        is_due(&standalone)
     }
 }
 
@@ -56,9 +59,15 @@ pub(super) async fn run_clock(plane: Arc<StandalonePlane>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        plane.tick();
+        while plane.tick() {
+            tokio::time::sleep(SLICE_PAUSE).await;
+        }
     }
 }
+
+/// Between two slices of what is due at once, so that the shards serve their clients meanwhile: a fleet that went away at the same moment
+/// has sessions that end at the same moment.
+const SLICE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The grain of Will Delay and Session Expiry, which are in seconds.
 const CLOCK_TICK: Duration = Duration::from_millis(100);

@@ -31,7 +31,7 @@ use routes::Routes;
 use wills::DueWills;
 
 /// Most Wills and session ends of one `Tick`: so that an entry of the log stays small however much is due.
-pub const TICK_EVENTS_MAX: usize = 10_000;
+pub const TICK_EVENTS_MAX: usize = 1_000;
 
 /// See the module.
 #[derive(Debug, Default)]
