@@ -20,8 +20,8 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Item {
     Line(Vec<u8>),
-    /// Everything before has been written when this is dropped.
-    Mark(#[allow(dead_code)] SyncSender<()>),
+    /// Answered when everything before has been written.
+    Mark(SyncSender<()>),
 }
 
 /// Takes lines; a copy takes them for the same thread.
@@ -47,7 +47,7 @@ impl LogWriter {
     /// Waits until what was logged so far is written, but not for ever.
     pub fn finish(&self) {
         let deadline = Instant::now() + LAST_LINES;
-        let (mark, written) = sync_channel(0);
+        let (mark, written) = sync_channel(1);
         let mut item = Item::Mark(mark);
         while let Err(std::sync::mpsc::TrySendError::Full(back)) = self.items.try_send(item) {
             if Instant::now() >= deadline {
@@ -62,9 +62,11 @@ impl LogWriter {
 
 fn write_all(mut sink: impl Write, items: &Receiver<Item>, lost: &AtomicU64) {
     while let Ok(item) = items.recv() {
-        if let Item::Line(line) = item {
+        match item {
             // Nowhere is left to say that the log cannot be written.
-            let _ = sink.write_all(&line);
+            Item::Line(line) => drop(sink.write_all(&line)),
+            // Whoever asked may have stopped waiting.
+            Item::Mark(written) => drop(written.try_send(())),
         }
         match lost.swap(0, Ordering::Relaxed) {
             0 => {}

@@ -311,7 +311,10 @@ impl Shard {
                 break;
             }
             match self.connections[key as usize].stream.poll_read_arrived(&mut cx, &mut buffer) {
-                Poll::Ready(Ok(filled)) if filled > 0 => self.received(key, serial, &buffer[..filled]),
+                Poll::Ready(Ok(filled)) if filled > 0 => {
+                    self.metrics().bytes_received.add(filled as u64);
+                    self.received(key, serial, &buffer[..filled]);
+                }
                 Poll::Ready(_) => self.close(key, Close::Lost),
                 Poll::Pending => break,
             }
