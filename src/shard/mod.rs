@@ -355,6 +355,8 @@ async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId
         for (key, serial) in unborn {
             tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
         }
+        // More may have arrived meanwhile: the connections have their turn first.
+        tokio::task::yield_now().await;
     }
 }
 

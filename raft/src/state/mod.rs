@@ -30,8 +30,9 @@ use nodes::Nodes;
 use routes::Routes;
 use wills::DueWills;
 
-/// Most Wills and session ends of one `Tick`: so that an entry of the log stays small however much is due.
-pub const TICK_EVENTS_MAX: usize = 1_000;
+/// Most Wills and session ends of one `Tick`: so that an entry of the log stays small however much is due, and so does the work
+/// that it makes for a node. A session with 20 subscriptions takes about 60 µs to end.
+pub const TICK_EVENTS_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug, Default)]
