@@ -346,12 +346,13 @@ pub fn spawn(shard: Shard) {
 async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId) {
     loop {
         shared.mailboxes[usize::from(id)].arrived().await;
-        let mut this = shard.borrow_mut();
-        this.now = shared.clock.now();
-        this.take_mail();
-        this.settle();
-        let unborn = std::mem::take(&mut this.unborn);
-        drop(this);
+        let unborn = {
+            let mut this = shard.borrow_mut();
+            this.now = shared.clock.now();
+            this.take_mail();
+            this.settle();
+            std::mem::take(&mut this.unborn)
+        };
         for (key, serial) in unborn {
             tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
         }
