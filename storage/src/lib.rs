@@ -14,6 +14,8 @@
 //!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 
+mod entry;
 mod identity;
 
+pub use entry::{Body, BodyId, Entry, ItemId, OwnerId, Value};
 pub use identity::{FORMAT, Identity, IdentityError};
