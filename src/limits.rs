@@ -38,6 +38,9 @@ pub const MAILBOX_BYTES_HIGH: usize = 64 * 1024 * 1024;
 /// Shards of a node: they fit in one word of the subscription index.
 pub const SHARDS_MAX: usize = 64;
 
+/// Messages of one queue that are read back from disk together.
+pub const READ_BACK_MESSAGES: usize = 1_000;
+
 /// The grain of all timers of a shard, in milliseconds.
 pub const TIMER_TICK_MS: u64 = 100;
 

@@ -45,10 +45,12 @@ pub enum DropReason {
     RetainedFull,
     /// A shared message whose members all left.
     NoMember,
+    /// It could not be read back from disk.
+    Damaged,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 8] = [
+    pub const ALL: [DropReason; 9] = [
         DropReason::QueueFull,
         DropReason::Expired,
         DropReason::NoSubscribers,
@@ -57,6 +59,7 @@ impl DropReason {
         DropReason::Disconnected,
         DropReason::RetainedFull,
         DropReason::NoMember,
+        DropReason::Damaged,
     ];
 
     /// The value of the label `reason`.
@@ -70,6 +73,7 @@ impl DropReason {
             DropReason::Disconnected => "disconnected",
             DropReason::RetainedFull => "retained_full",
             DropReason::NoMember => "no_member",
+            DropReason::Damaged => "damaged",
         }
     }
 }
