@@ -40,8 +40,8 @@ impl StandalonePlane {
         let mut standalone = self.standalone.lock();
         let is_due = |standalone: &Standalone| standalone.next_due().is_some_and(|due| due <= now);
         if is_due(&standalone) {
-            let effects = standalone.tick(now);
-            self.send(effects);
+            let applied = standalone.tick(now);
+            self.send(applied.effects);
         }
         is_due(&standalone)
     }

@@ -197,7 +197,7 @@ impl Shard {
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.pending.insert(ticket, pending);
-        if let Some(Applied { outcome, effects }) = self.control.propose(self.id, Some(ticket), command) {
+        if let Some(Applied { outcome, effects, .. }) = self.control.propose(self.id, Some(ticket), command) {
             self.take_mail();
             self.inbox.extend(effects.into_iter().map(Event::Effect));
             self.inbox.push_back(Event::Outcome { ticket, outcome });
