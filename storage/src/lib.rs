@@ -14,8 +14,14 @@
 //!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 
+mod commit;
+pub mod disk;
 mod entry;
 mod identity;
+pub mod journal;
 
+pub use commit::{
+    Audience, BodiesError, CloseError, Figures, OpenError, Opened, Options, Recovered, RecoveredItem, State, Storage,
+};
 pub use entry::{Body, BodyId, Entry, ItemId, OwnerId, Value};
 pub use identity::{FORMAT, Identity, IdentityError};
