@@ -41,6 +41,7 @@ pub mod access;
 pub mod cli;
 pub mod config;
 pub mod limits;
+pub mod journal;
 pub mod listener;
 pub mod metrics;
 pub mod mqtt;

@@ -37,6 +37,8 @@ const SEARCHED_MAX: usize = 32;
 /// The subscribers of one filter on one shard, in one piece of memory for the walk at every publish.
 #[derive(Debug, Default)]
 pub struct Subscribers {
+    /// Whether one of them is, or was, a session that is written down.
+    kept: bool,
     list: Vec<Subscriber>,
     places: HashMap<SessionKey, u32>,
 }
@@ -89,10 +91,12 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// Enters or replaces a subscription. Returns whether it is the first with this filter on the shard.
-    pub fn insert(&mut self, filter: &str, subscriber: Subscriber) -> bool {
+    /// Enters or replaces a subscription, of a session that is written down if it is `kept`. Returns whether it is the first of its kind with this
+    /// filter on the shard, so that the node's index has to hear of it.
+    pub fn insert(&mut self, filter: &str, subscriber: Subscriber, kept: bool) -> bool {
         let subscribers = self.filters.get_or_insert_with(filter, Subscribers::default);
-        let first = subscribers.list.is_empty();
+        let first = subscribers.list.is_empty() || (kept && !subscribers.kept);
+        subscribers.kept |= kept;
         subscribers.insert(subscriber);
         first
     }
@@ -221,10 +225,18 @@ struct Shares {
     groups: FilterTree<Vec<ShareGroup>>,
 }
 
+/// The shards that have a subscriber, one bit each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shards {
+    pub all: u64,
+    /// Those of them where one of the sessions is written down, so that a publisher has to wait for them.
+    pub kept: u64,
+}
+
 /// The subscriptions of the whole node.
 #[derive(Default)]
 pub struct NodeIndex {
-    filters: RwLock<FilterTree<u64>>,
+    filters: RwLock<FilterTree<Shards>>,
     shares: RwLock<Shares>,
     /// Share groups, so that a publish on a node without any does not take their lock.
     share_groups: AtomicUsize,
@@ -239,12 +251,13 @@ impl NodeIndex {
         self.route_order.lock()
     }
 
-    /// A shard has its first subscriber of `filter`. Returns whether it is the first of the node.
-    pub fn insert(&self, filter: &str, shard: ShardId) -> bool {
+    /// A shard has its first subscriber of `filter`, or the first that is `kept`. Returns whether it is the first of the node.
+    pub fn insert(&self, filter: &str, shard: ShardId, kept: bool) -> bool {
         let mut filters = self.filters.write();
-        let shards = filters.get_or_insert_with(filter, || 0);
-        let first = *shards == 0;
-        *shards |= 1 << shard;
+        let shards = filters.get_or_insert_with(filter, Shards::default);
+        let first = shards.all == 0;
+        shards.all |= 1 << shard;
+        shards.kept |= u64::from(kept) << shard;
         first
     }
 
@@ -254,19 +267,32 @@ impl NodeIndex {
         let Some(shards) = filters.get_mut(filter) else {
             return false;
         };
-        *shards &= !(1 << shard);
-        if *shards != 0 {
+        shards.all &= !(1 << shard);
+        shards.kept &= !(1 << shard);
+        if shards.all != 0 {
             return false;
         }
         filters.remove(filter);
         true
     }
 
-    /// The shards that have a subscriber of `topic`, one bit each.
-    pub fn shards(&self, topic: &str) -> u64 {
-        let mut shards = 0;
-        self.filters.read().for_each_match(topic, |set| shards |= set);
+    /// The shards that have a subscriber of `topic`.
+    pub fn shards(&self, topic: &str) -> Shards {
+        let mut shards = Shards::default();
+        self.filters.read().for_each_match(topic, |set| {
+            shards.all |= set.all;
+            shards.kept |= set.kept;
+        });
         shards
+    }
+
+    /// Whether a message to `topic` may have to be written down for a subscriber.
+    pub fn is_kept(&self, topic: &str) -> bool {
+        let mut shared = false;
+        if self.share_groups.load(Ordering::Acquire) > 0 {
+            self.shares.read().groups.for_each_match(topic, |_| shared = true);
+        }
+        shared || self.shards(topic).kept != 0
     }
 
     /// Enters or replaces a member of a share group. Returns whether the group is new.

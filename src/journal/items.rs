@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_storage::Value;
 
-use crate::mqtt::{PacketId, QoS, RetainHandling, SubscriptionOptions};
+use crate::mqtt::{PacketId, QoS, SubscriptionOptions};
 use crate::session::{Item, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::bytes::{Sink as _, Source};
@@ -16,8 +16,6 @@ const MESSAGE: u8 = 2;
 const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
 
-const NO_LOCAL: u8 = 0x04;
-const RETAIN_AS_PUBLISHED: u8 = 0x08;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const SHARED: u8 = 0x10;
@@ -91,22 +89,13 @@ pub fn decode_item(position: Position, bytes: &[u8]) -> Option<Restored> {
 }
 
 fn encode_subscription(out: &mut Value, filter: &str, subscription: Subscription) {
-    let SubscriptionOptions { qos, no_local, retain_as_published, retain_handling } = subscription.options;
-    let no_local = if no_local { NO_LOCAL } else { 0 };
-    let as_published = if retain_as_published { RETAIN_AS_PUBLISHED } else { 0 };
-    out.u8(qos as u8 | no_local | as_published | ((retain_handling as u8) << 4));
+    out.u8(subscription.options.to_bits());
     out.u32(subscription.subscription_id.unwrap_or(0));
     out.text(filter);
 }
 
 fn decode_subscription(source: &mut Source<'_>) -> Option<Restored> {
-    let flags = source.u8()?;
-    let options = SubscriptionOptions {
-        qos: QoS::from_u8(flags & 3)?,
-        no_local: flags & NO_LOCAL != 0,
-        retain_as_published: flags & RETAIN_AS_PUBLISHED != 0,
-        retain_handling: RetainHandling::from_u8(flags >> 4)?,
-    };
+    let options = SubscriptionOptions::from_bits(source.u8()?)?;
     let subscription_id = Some(source.u32()?).filter(|id| *id > 0);
     let filter = source.text()?.into();
     Some(Restored::Subscription { filter, subscription: Subscription { options, subscription_id } })

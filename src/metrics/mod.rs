@@ -43,6 +43,8 @@ pub enum DropReason {
     Disconnected,
     /// The retained store is full.
     RetainedFull,
+    /// There is no room on the disk.
+    StorageFull,
     /// A shared message whose members all left.
     NoMember,
     /// It could not be read back from disk.
@@ -50,7 +52,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 9] = [
+    pub const ALL: [DropReason; 10] = [
         DropReason::QueueFull,
         DropReason::Expired,
         DropReason::NoSubscribers,
@@ -58,6 +60,7 @@ impl DropReason {
         DropReason::Qos0Slow,
         DropReason::Disconnected,
         DropReason::RetainedFull,
+        DropReason::StorageFull,
         DropReason::NoMember,
         DropReason::Damaged,
     ];
@@ -72,6 +75,7 @@ impl DropReason {
             DropReason::Qos0Slow => "qos0_slow",
             DropReason::Disconnected => "disconnected",
             DropReason::RetainedFull => "retained_full",
+            DropReason::StorageFull => "storage_full",
             DropReason::NoMember => "no_member",
             DropReason::Damaged => "damaged",
         }
