@@ -134,7 +134,7 @@ fn share(config: &Config) -> Shared {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(limits::SHARDS_MAX);
     Shared {
-        clock: Clock::start(),
+        clock: Clock::start_at(0),
         limits: session_limits(&config.mqtt),
         retained_max: config.mqtt.retained_max_messages,
         retained_bytes_max: config.mqtt.retained_max_bytes,

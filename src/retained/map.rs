@@ -16,7 +16,7 @@ mod tests;
 #[derive(Debug, Default)]
 pub struct Map {
     topics: NameTree<Arc<Message>>,
-    /// (when, topic), in milliseconds of the node's monotone clock.
+    /// (when, topic), in milliseconds of the node's clock.
     expiries: BTreeSet<(u64, Arc<str>)>,
     bytes: usize,
     system: System,
@@ -105,7 +105,7 @@ impl Map {
         expired
     }
 
-    /// When the next message expires, in milliseconds of the node's monotone clock.
+    /// When the next message expires, in milliseconds of the node's clock.
     pub fn next_expiry(&self) -> Option<u64> {
         self.expiries.first().map(|&(at, _)| at)
     }

@@ -67,7 +67,7 @@ pub struct Limits {
 
 /// What a call of the machine needs of the world around it.
 pub struct Turn<'a, J> {
-    /// Milliseconds of the node's monotone clock.
+    /// Milliseconds of the node's clock.
     pub now: u64,
     pub limits: &'a Limits,
     pub metrics: &'a ShardMetrics,

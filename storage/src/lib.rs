@@ -3,8 +3,10 @@
 //! | file | what it is | written |
 //! | --- | --- | --- |
 //! | `lock` | held locked by the process that uses the directory; its text is the process id, for people | at every start |
-//! | `format` | the version of the layout of this directory | once |
+//! | `format` | the version of the layout of this directory | once, and when a newer program first opens it |
 //! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
+//! | `journal/` | what the node has promised to keep | all the time |
+//! | `quarantine/` | damaged files that the node went on without | when damage is found |
 //!
 //! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. A
 //! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
