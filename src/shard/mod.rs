@@ -412,14 +412,16 @@ macro_rules! turn {
 }
 use turn;
 
-/// Runs the shard on the current thread until the runtime is dropped. Call it inside a `LocalSet`.
-pub fn spawn(shard: Shard) {
+/// Runs the shard on the current thread until the runtime is dropped. Call it inside a `LocalSet`. What is returned is the last turn, to be taken
+/// before that.
+pub fn spawn(shard: Shard) -> impl FnOnce() {
     let shared = shard.shared.clone();
     let id = shard.id;
     let shard = Rc::new(RefCell::new(shard));
     tokio::task::spawn_local(run_mailbox(shard.clone(), shared.clone(), id));
     tokio::task::spawn_local(run_flusher(shard.clone()));
-    tokio::task::spawn_local(run_timers(shard));
+    tokio::task::spawn_local(run_timers(shard.clone()));
+    move || shard.borrow_mut().flush_turn()
 }
 
 async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId) {

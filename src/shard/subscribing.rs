@@ -56,11 +56,17 @@ enum Progress {
 /// Tries to find the mailbox empty in one turn.
 const CATCH_UP_ATTEMPTS: usize = 4;
 
-/// Routes that a SUBSCRIBE adds to the control state.
+/// Routes to be added to the control state.
 #[derive(Default)]
-struct NewRoutes {
-    filters: Vec<Arc<str>>,
-    shares: Vec<(Arc<str>, Arc<str>)>,
+pub(super) struct NewRoutes {
+    pub filters: Vec<Arc<str>>,
+    pub shares: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl NewRoutes {
+    pub fn len(&self) -> usize {
+        self.filters.len() + self.shares.len()
+    }
 }
 
 impl Shard {
@@ -126,7 +132,7 @@ impl Shard {
         }
     }
 
-    fn enter_index(
+    pub(super) fn enter_index(
         &mut self,
         session: SessionKey,
         text: &Arc<str>,
