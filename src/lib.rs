@@ -40,8 +40,8 @@
 pub mod access;
 pub mod cli;
 pub mod config;
-pub mod limits;
 pub mod journal;
+pub mod limits;
 pub mod listener;
 pub mod metrics;
 pub mod mqtt;

@@ -402,9 +402,9 @@ mod tests {
     #[test]
     fn a_shard_tells_the_first_and_the_last_subscriber_of_a_filter() {
         let mut index = ShardIndex::default();
-        assert!(index.insert("a/+", subscriber(1)));
-        assert!(!index.insert("a/+", subscriber(2)));
-        assert!(!index.insert("a/+", subscriber(1)), "replaced, not added");
+        assert!(index.insert("a/+", subscriber(1), false));
+        assert!(!index.insert("a/+", subscriber(2), false));
+        assert!(!index.insert("a/+", subscriber(1), false), "replaced, not added");
         assert_eq!(sessions(&index, "a/b"), [1, 2]);
         assert!(!index.remove("a/+", 1));
         assert!(!index.remove("a/+", 1), "twice");
@@ -416,12 +416,12 @@ mod tests {
     fn a_long_list_keeps_every_place_right_while_sessions_come_and_go() {
         let mut index = ShardIndex::default();
         let mut expected: Vec<SessionKey> = (0..1_000).collect();
-        expected.iter().for_each(|session| _ = index.insert("t", subscriber(*session)));
+        expected.iter().for_each(|session| _ = index.insert("t", subscriber(*session), false));
         for session in (0..1_000).step_by(3) {
             index.remove("t", session);
             expected.retain(|other| *other != session);
         }
-        (0..1_000).step_by(6).for_each(|session| _ = index.insert("t", subscriber(session)));
+        (0..1_000).step_by(6).for_each(|session| _ = index.insert("t", subscriber(session), false));
         expected.extend((0..1_000).step_by(6));
         expected.sort_unstable();
         assert_eq!(sessions(&index, "t"), expected);
@@ -430,13 +430,13 @@ mod tests {
     #[test]
     fn the_node_knows_the_shards_of_a_topic() {
         let index = NodeIndex::default();
-        assert!(index.insert("a/#", 0));
-        assert!(!index.insert("a/#", 3));
-        index.insert("a/b", 1);
-        assert_eq!(index.shards("a/b"), 0b1011);
+        assert!(index.insert("a/#", 0, false));
+        assert!(!index.insert("a/#", 3, true));
+        index.insert("a/b", 1, false);
+        assert_eq!(index.shards("a/b"), Shards { all: 0b1011, kept: 0b1000 });
         assert!(!index.remove("a/#", 0));
         assert!(index.remove("a/#", 3));
-        assert_eq!(index.shards("a/b"), 0b10);
+        assert_eq!(index.shards("a/b"), Shards { all: 0b10, kept: 0 });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::mqtt::{Message, MessageId, PacketId, QoS, SubscriptionOptions};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
-use super::*;
+use super::{Header, decode_item, decode_lease, decode_message, encode_header, encode_item, encode_lease};
 
 fn qos() -> impl Strategy<Value = QoS> {
     prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]

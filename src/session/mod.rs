@@ -34,7 +34,7 @@ pub use inbound::{Answer, Inbound, Topic};
 pub use keep_alive::KeepAlive;
 pub use outbound::{Delivery, Outgoing, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
-pub use record::{Asked, Item, Journal, NoJournal, Position, Restored};
+pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
 pub use session::{Connected, Session, Subscription};
 pub use subscribing::{Judged, few_enough};
 

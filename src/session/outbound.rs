@@ -10,8 +10,8 @@ use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
 
-use super::queue::{QueueFull, Queued, QueuedBody, SubscriptionIds};
 use super::inbound::Answer;
+use super::queue::{QueueFull, Queued, QueuedBody, SubscriptionIds};
 use super::record::{Asked, Item, Journal, Position};
 use super::session::Connected;
 use super::window::{Inflight, Stage};
@@ -356,6 +356,9 @@ impl Session {
             return false;
         }
         if queued.qos == QoS::ExactlyOnce && self.defers(turn) {
+            // Under a new number: what was put under the old one may be on its way by another shard still, and must not come behind this.
+            self.delete(turn, queued.position);
+            let queued = Queued { position: self.take_position(), ..queued };
             self.record_first(turn, queued);
             return false;
         }

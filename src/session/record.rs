@@ -4,6 +4,7 @@
 //!
 //! The property test in `session/tests.rs` holds what they give back equal to the session after every step.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_storage::OwnerId;
@@ -99,5 +100,40 @@ impl<J: Journal> Journal for &mut J {
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
         (**self).ask(owner, asked);
+    }
+}
+
+/// A journal in memory: what is on it gives back the session. For tests.
+#[derive(Debug, Clone, Default)]
+pub struct Shelf {
+    pub items: BTreeMap<Position, Restored>,
+    /// What [`Journal::defers`] says.
+    pub defers: bool,
+    pub asked: Vec<Asked>,
+}
+
+impl Journal for Shelf {
+    fn put(&mut self, _owner: OwnerId, position: Position, item: Item<'_>) {
+        let restored = match item {
+            Item::Subscription { filter, subscription } => {
+                Restored::Subscription { filter: filter.clone(), subscription }
+            }
+            Item::Message { queued, packet_id } => Restored::Message { queued: queued.clone(), packet_id },
+            Item::Received { packet_id } => Restored::Received { packet_id },
+            Item::Accepted { packet_id } => Restored::Accepted { packet_id },
+        };
+        self.items.insert(position, restored);
+    }
+
+    fn delete(&mut self, _owner: OwnerId, position: Position) {
+        assert!(self.items.remove(&position).is_some(), "what is deleted was put");
+    }
+
+    fn defers(&self) -> bool {
+        self.defers
+    }
+
+    fn ask(&mut self, _owner: OwnerId, asked: Asked) {
+        self.asked.push(asked);
     }
 }

@@ -52,12 +52,27 @@ pub struct Owed {
 /// What happens when something is kept.
 pub(super) enum Due {
     /// An answer to a client's packet, in the order of the packets.
-    Answer { connection: ConnectionKey, serial: u64, number: u64 },
-    Admit { connection: ConnectionKey, serial: u64 },
+    Answer {
+        connection: ConnectionKey,
+        serial: u64,
+        number: u64,
+    },
+    Admit {
+        connection: ConnectionKey,
+        serial: u64,
+    },
     SubAck(Box<PendingSubscribe>),
-    UnsubAck { connection: ConnectionKey, serial: u64, packet_id: PacketId, codes: Vec<u8> },
+    UnsubAck {
+        connection: ConnectionKey,
+        serial: u64,
+        packet_id: PacketId,
+        codes: Vec<u8>,
+    },
     /// A session asked to be told.
-    Tell { owner: OwnerId, asked: Asked },
+    Tell {
+        owner: OwnerId,
+        asked: Asked,
+    },
     /// Another shard waits for it, or this one.
     Reply(Leg),
     Nothing,
@@ -294,7 +309,7 @@ impl Keeping {
                 }
                 None => {
                     self.close_section();
-                    Ended::Now(due)
+                    Ended::Now
                 }
             };
         };
@@ -324,7 +339,8 @@ impl Keeping {
             self.submitted += 1;
             let number = storage.submit(source.into(), &mut self.entries, std::mem::take(&mut self.urgent));
             debug_assert_eq!(number, self.submitted, "a shard is the only one that hands in as its source");
-            self.behind = self.section.defers && storage.pending_bytes(source.into()) > crate::limits::UNWRITTEN_BYTES_HIGH;
+            self.behind =
+                self.section.defers && storage.pending_bytes(source.into()) > crate::limits::UNWRITTEN_BYTES_HIGH;
         }
     }
 }
@@ -338,7 +354,7 @@ pub(super) struct Aside {
 
 /// What [`Keeping::end_route`] leaves to do.
 pub(super) enum Ended {
-    Now(Due),
+    Now,
     Waits,
     /// The promise is made but for the wait of its maker: see [`Shard::answered`].
     Promised(PromiseKey),
@@ -350,12 +366,8 @@ pub(super) enum Ended {
 pub fn lease_entries(changes: Vec<LeaseChange>) -> impl Iterator<Item = Entry> {
     changes.into_iter().flat_map(|LeaseChange { gone, image }| {
         let owner = journal::LEASES;
-        let put = image.map(|image| Entry::Put {
-            owner,
-            item: image.item,
-            value: journal::encode_lease(&image),
-            body: None,
-        });
+        let put =
+            image.map(|image| Entry::Put { owner, item: image.item, value: journal::encode_lease(&image), body: None });
         put.into_iter().chain(gone.map(|item| Entry::Delete { owner, item }))
     })
 }

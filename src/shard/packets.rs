@@ -63,7 +63,7 @@ impl Shard {
         let due = if answer.is_some() { self.answer_due(key) } else { Due::Nothing };
         let ended = self.keeping.end_route(due, None);
         if let Some(answer) = answer {
-            self.answer(key, answer, matches!(ended, Ended::Now(_)));
+            self.answer(key, answer, matches!(ended, Ended::Now));
         }
         if let Ended::Promised(promise) = ended {
             self.answered(promise);

@@ -376,7 +376,7 @@ impl Shard {
                 self.keeping.close_section();
             }
             Ended::Promised(promise) => self.answered(promise),
-            Ended::Now(_) | Ended::Waits => {}
+            Ended::Now | Ended::Waits => {}
         }
     }
 }
