@@ -5,6 +5,8 @@
 //! | `lock` | held locked by the process that uses the directory; its text is the process id, for people | at every start |
 //! | `format` | the version of the layout of this directory | once |
 //! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
+//! | `journal/` | all that the node was told to keep, in the order in which it was told ([`journal`]) | at every commit |
+//! | `quarantine/` | copies of damaged files, for people | when damage is found and `on_corruption = "quarantine"` |
 //!
 //! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. A
 //! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
