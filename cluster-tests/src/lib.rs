@@ -8,6 +8,7 @@
 //! - [`process`] starts the program with a configuration of the test's own, on ports the kernel chose, and keeps its log;
 //! - [`stage`] is what a test works on: a broker, a transport, and names that no other test uses;
 //! - [`history`] is what clients were promised and what they got, [`checker`] judges it, [`dice`] makes seeded choices;
+//! - [`load`] is a cast of clients that break off at any moment and record what they were promised;
 //! - [`certificates`] makes an authority and its leaves at run time.
 //!
 //! `HOLDFAST_BIN` names the program to test; without it the test run builds `holdfast` once. With `HOLDFAST_TEST_ADDR`
@@ -20,6 +21,7 @@ pub mod checker;
 pub mod client;
 pub mod dice;
 pub mod history;
+pub mod load;
 pub mod process;
 pub mod stage;
 pub mod transport;
