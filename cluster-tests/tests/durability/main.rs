@@ -5,3 +5,8 @@
 //! Read first: `kill_rounds.rs`.
 
 mod kill_rounds;
+mod power_loss;
+mod shim;
+
+/// Small segments, so that they are filled, and cleaned, many times.
+const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";
