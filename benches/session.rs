@@ -41,6 +41,7 @@ fn limits() -> Limits {
         topic_levels_max: 32,
         subscriptions_max: 10_000,
         queued_messages_max: 10_000,
+        queue_window_bytes: usize::MAX,
         queued_bytes_max: 16_000_000,
         queue_full: QueueFull::DropOldest,
         queue_qos0: false,
@@ -64,7 +65,7 @@ fn session(limits: &Limits, expiry_secs: u32) -> Session {
         user_name: None,
         password: None,
     };
-    let mut session = Session::new("bench".into());
+    let mut session = Session::new("bench".into(), None);
     session.connect(1, &accept(&connect, limits, 0), 0);
     session
 }
@@ -128,7 +129,9 @@ fn benches(c: &mut Criterion) {
         b.iter(|| {
             pipe.0.clear();
             black_box(session.publish(&mut turn(), black_box(&publish)).expect("routed"));
-            session.acknowledge(&mut turn(), &publish, ReasonCode::Success, pipe.buffer());
+            if let Some(answer) = session.acknowledge(&mut turn(), &publish, ReasonCode::Success) {
+                session.write_answer(answer, pipe.buffer());
+            }
         });
     });
     group.bench_function("queue for a detached session", |b| {

@@ -40,6 +40,7 @@
 pub mod access;
 pub mod cli;
 pub mod config;
+pub mod journal;
 pub mod limits;
 pub mod listener;
 pub mod metrics;

@@ -38,6 +38,15 @@ pub const MAILBOX_BYTES_HIGH: usize = 64 * 1024 * 1024;
 /// Shards of a node: they fit in one word of the subscription index.
 pub const SHARDS_MAX: usize = 64;
 
+/// Messages of one queue that are read back from disk together.
+pub const READ_BACK_MESSAGES: usize = 1_000;
+
+/// Bytes that a shard has handed to the disk and that are not kept yet, from which on it reads nothing from its clients.
+pub const UNWRITTEN_BYTES_HIGH: usize = 32 * 1024 * 1024;
+
+/// Packets of one client that wait for their answer, from which on nothing more is read from it.
+pub const UNANSWERED_MAX: usize = 4_096;
+
 /// The grain of all timers of a shard, in milliseconds.
 pub const TIMER_TICK_MS: u64 = 100;
 

@@ -37,6 +37,8 @@ const SEARCHED_MAX: usize = 32;
 /// The subscribers of one filter on one shard, in one piece of memory for the walk at every publish.
 #[derive(Debug, Default)]
 pub struct Subscribers {
+    /// Whether one of them is, or was, a session that is written down.
+    kept: bool,
     list: Vec<Subscriber>,
     places: HashMap<SessionKey, u32>,
 }
@@ -89,10 +91,12 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// Enters or replaces a subscription. Returns whether it is the first with this filter on the shard.
-    pub fn insert(&mut self, filter: &str, subscriber: Subscriber) -> bool {
+    /// Enters or replaces a subscription, of a session that is written down if it is `kept`. Returns whether it is the first of its kind with this
+    /// filter on the shard, so that the node's index has to hear of it.
+    pub fn insert(&mut self, filter: &str, subscriber: Subscriber, kept: bool) -> bool {
         let subscribers = self.filters.get_or_insert_with(filter, Subscribers::default);
-        let first = subscribers.list.is_empty();
+        let first = subscribers.list.is_empty() || (kept && !subscribers.kept);
+        subscribers.kept |= kept;
         subscribers.insert(subscriber);
         first
     }
@@ -221,10 +225,18 @@ struct Shares {
     groups: FilterTree<Vec<ShareGroup>>,
 }
 
+/// The shards that have a subscriber, one bit each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shards {
+    pub all: u64,
+    /// Those of them where one of the sessions is written down, so that a publisher has to wait for them.
+    pub kept: u64,
+}
+
 /// The subscriptions of the whole node.
 #[derive(Default)]
 pub struct NodeIndex {
-    filters: RwLock<FilterTree<u64>>,
+    filters: RwLock<FilterTree<Shards>>,
     shares: RwLock<Shares>,
     /// Share groups, so that a publish on a node without any does not take their lock.
     share_groups: AtomicUsize,
@@ -239,12 +251,13 @@ impl NodeIndex {
         self.route_order.lock()
     }
 
-    /// A shard has its first subscriber of `filter`. Returns whether it is the first of the node.
-    pub fn insert(&self, filter: &str, shard: ShardId) -> bool {
+    /// A shard has its first subscriber of `filter`, or the first that is `kept`. Returns whether it is the first of the node.
+    pub fn insert(&self, filter: &str, shard: ShardId, kept: bool) -> bool {
         let mut filters = self.filters.write();
-        let shards = filters.get_or_insert_with(filter, || 0);
-        let first = *shards == 0;
-        *shards |= 1 << shard;
+        let shards = filters.get_or_insert_with(filter, Shards::default);
+        let first = shards.all == 0;
+        shards.all |= 1 << shard;
+        shards.kept |= u64::from(kept) << shard;
         first
     }
 
@@ -254,19 +267,32 @@ impl NodeIndex {
         let Some(shards) = filters.get_mut(filter) else {
             return false;
         };
-        *shards &= !(1 << shard);
-        if *shards != 0 {
+        shards.all &= !(1 << shard);
+        shards.kept &= !(1 << shard);
+        if shards.all != 0 {
             return false;
         }
         filters.remove(filter);
         true
     }
 
-    /// The shards that have a subscriber of `topic`, one bit each.
-    pub fn shards(&self, topic: &str) -> u64 {
-        let mut shards = 0;
-        self.filters.read().for_each_match(topic, |set| shards |= set);
+    /// The shards that have a subscriber of `topic`.
+    pub fn shards(&self, topic: &str) -> Shards {
+        let mut shards = Shards::default();
+        self.filters.read().for_each_match(topic, |set| {
+            shards.all |= set.all;
+            shards.kept |= set.kept;
+        });
         shards
+    }
+
+    /// Whether a message to `topic` may have to be written down for a subscriber.
+    pub fn is_kept(&self, topic: &str) -> bool {
+        let mut shared = false;
+        if self.share_groups.load(Ordering::Acquire) > 0 {
+            self.shares.read().groups.for_each_match(topic, |_| shared = true);
+        }
+        shared || self.shards(topic).kept != 0
     }
 
     /// Enters or replaces a member of a share group. Returns whether the group is new.
@@ -376,9 +402,9 @@ mod tests {
     #[test]
     fn a_shard_tells_the_first_and_the_last_subscriber_of_a_filter() {
         let mut index = ShardIndex::default();
-        assert!(index.insert("a/+", subscriber(1)));
-        assert!(!index.insert("a/+", subscriber(2)));
-        assert!(!index.insert("a/+", subscriber(1)), "replaced, not added");
+        assert!(index.insert("a/+", subscriber(1), false));
+        assert!(!index.insert("a/+", subscriber(2), false));
+        assert!(!index.insert("a/+", subscriber(1), false), "replaced, not added");
         assert_eq!(sessions(&index, "a/b"), [1, 2]);
         assert!(!index.remove("a/+", 1));
         assert!(!index.remove("a/+", 1), "twice");
@@ -390,12 +416,12 @@ mod tests {
     fn a_long_list_keeps_every_place_right_while_sessions_come_and_go() {
         let mut index = ShardIndex::default();
         let mut expected: Vec<SessionKey> = (0..1_000).collect();
-        expected.iter().for_each(|session| _ = index.insert("t", subscriber(*session)));
+        expected.iter().for_each(|session| _ = index.insert("t", subscriber(*session), false));
         for session in (0..1_000).step_by(3) {
             index.remove("t", session);
             expected.retain(|other| *other != session);
         }
-        (0..1_000).step_by(6).for_each(|session| _ = index.insert("t", subscriber(session)));
+        (0..1_000).step_by(6).for_each(|session| _ = index.insert("t", subscriber(session), false));
         expected.extend((0..1_000).step_by(6));
         expected.sort_unstable();
         assert_eq!(sessions(&index, "t"), expected);
@@ -404,13 +430,13 @@ mod tests {
     #[test]
     fn the_node_knows_the_shards_of_a_topic() {
         let index = NodeIndex::default();
-        assert!(index.insert("a/#", 0));
-        assert!(!index.insert("a/#", 3));
-        index.insert("a/b", 1);
-        assert_eq!(index.shards("a/b"), 0b1011);
+        assert!(index.insert("a/#", 0, false));
+        assert!(!index.insert("a/#", 3, true));
+        index.insert("a/b", 1, false);
+        assert_eq!(index.shards("a/b"), Shards { all: 0b1011, kept: 0b1000 });
         assert!(!index.remove("a/#", 0));
         assert!(index.remove("a/#", 3));
-        assert_eq!(index.shards("a/b"), 0b10);
+        assert_eq!(index.shards("a/b"), Shards { all: 0b10, kept: 0 });
     }
 
     #[test]

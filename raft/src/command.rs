@@ -127,4 +127,40 @@ pub struct Applied {
     pub outcome: Outcome,
     /// In the order in which they must happen, all before the outcome is acted upon.
     pub effects: Vec<Effect>,
+    /// What who keeps leases at rest has to write, in this order. Empty unless it was asked for
+    /// ([`ControlState::keep_changes`](crate::state::ControlState::keep_changes)).
+    pub changes: Vec<LeaseChange>,
+}
+
+/// A lease as it is kept at rest: all of it but its holder, who is the node that keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseImage {
+    /// Tells this image from all others that the node ever made, of any client; of two images of one client the greater is the newer.
+    pub item: u64,
+    pub client: ClientId,
+    /// Epoch of the last connection.
+    pub epoch: SessionEpoch,
+    /// Epoch of the connection that began the session.
+    pub began: SessionEpoch,
+    /// As in [`Command::Acquire`].
+    pub expiry_secs: u32,
+    /// Whether the last connection still was.
+    pub connected: bool,
+    /// Control time of the end of the last connection, in milliseconds; 0 while there is one.
+    pub detached_since: u64,
+    /// Whether the session is over, and only Wills that are due are left of it.
+    pub ended: bool,
+    /// The Will of the last connection, unless it was dropped, cancelled or became due.
+    pub will: Option<LeaseWill>,
+    /// Wills of any connection of the client that are due and not yet done.
+    pub wills_due: Vec<(SessionEpoch, Bytes)>,
+}
+
+/// One change of what is kept of leases at rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseChange {
+    /// The item of the image that is void from now on.
+    pub gone: Option<u64>,
+    /// The image that is in its place, if the lease is still worth keeping.
+    pub image: Option<LeaseImage>,
 }

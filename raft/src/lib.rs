@@ -13,6 +13,9 @@
 //! session; its *epoch* grows each time a connection takes it, and what a connection of an older epoch asks is refused. A *route* is
 //! a topic filter that some session of a node subscribes to.
 //!
+//! A node that keeps its sessions over a restart keeps their leases too: each command says which leases it changed
+//! ([`Applied::changes`]), as plain data that somebody else writes down, and [`Standalone::restore`] makes the state from what was written.
+//!
 //! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules.
 
 pub mod command;
@@ -20,8 +23,8 @@ pub mod standalone;
 pub mod state;
 
 pub use command::{
-    Applied, ClientId, Command, Effect, Incarnation, LeaseWill, NodeId, Outcome, Refusal, SessionEpoch, ShareRoute,
-    WillFate,
+    Applied, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId, Outcome, Refusal,
+    SessionEpoch, ShareRoute, WillFate,
 };
 pub use standalone::Standalone;
 pub use state::{ControlState, Counts, Session};

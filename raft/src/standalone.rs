@@ -1,9 +1,10 @@
-//! One node without a log: the control state of a cluster of one, in memory.
+//! One node without a log: the control state of a cluster of one.
 //!
 //! Commands are applied as they come, so an outcome is known when [`Standalone::propose`] returns. The owner serialises
-//! calls and carries out the effects in the order in which it received them, before it acts upon the outcome.
+//! calls and carries out the effects in the order in which it received them, before it acts upon the outcome. A node that keeps leases at
+//! rest begins with [`Standalone::restore`], with no images at its first start, and writes down all changes that it is given.
 
-use crate::command::{Applied, Command, Effect, Incarnation, NodeId, Outcome};
+use crate::command::{Applied, Command, Incarnation, LeaseChange, LeaseImage, NodeId, Outcome};
 use crate::state::ControlState;
 
 /// A control state and the one node that speaks to it.
@@ -14,7 +15,7 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// A new state in which `node` is registered.
+    /// A new state in which `node` is registered, of which nothing is kept at rest.
     pub fn new(node: NodeId, name: &str) -> Self {
         let (state, name) = (ControlState::new(), name.to_owned());
         let mut standalone = Self { state, from: (node, 0) };
@@ -22,7 +23,28 @@ impl Standalone {
         standalone
     }
 
-    /// Applies `command` at `now`, in milliseconds of a monotone clock.
+    /// The state of which `images` were kept by the same node, and the changes that have to be written now: all commands say from here on
+    /// what they change. `now` and `down_since`, when the node is last known to have run, are of one clock, in milliseconds
+    /// since the Unix epoch, that never runs backwards, not even over a restart.
+    ///
+    /// Of several images of one client the one with the greatest item counts. Who was connected has lost the connection at `down_since`,
+    /// and its Will, its delay and the expiry of the session count from then; who was not goes on counting. What has become due meanwhile,
+    /// and Wills that were due before and perhaps not published, come with the next ticks, in slices like everything else.
+    pub fn restore(
+        node: NodeId,
+        name: &str,
+        now: u64,
+        down_since: u64,
+        images: Vec<LeaseImage>,
+    ) -> (Self, Vec<LeaseChange>) {
+        let mut standalone = Self { state: ControlState::new(), from: (node, 0) };
+        standalone.state.keep_changes(true);
+        standalone.propose(now, Command::Register { node, name: name.to_owned() });
+        let changes = standalone.state.restore(node, down_since, images);
+        (standalone, changes)
+    }
+
+    /// Applies `command` at `now`, in milliseconds of a clock that does not run backwards.
     pub fn propose(&mut self, now: u64, command: Command) -> Applied {
         let applied = self.state.apply(now, self.from, command);
         if let Outcome::Registered { .. } = applied.outcome {
@@ -32,8 +54,8 @@ impl Standalone {
     }
 
     /// What is due at `now`, at most one slice of it: if there is more, [`next_due`](Self::next_due) is not in the future.
-    pub fn tick(&mut self, now: u64) -> Vec<Effect> {
-        self.propose(now, Command::Tick).effects
+    pub fn tick(&mut self, now: u64) -> Applied {
+        self.propose(now, Command::Tick)
     }
 
     /// When to tick next.

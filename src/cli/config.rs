@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{DONE, FAILED, USAGE};
+use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::{Access, AccessError};
-use crate::config::{Config, ConfigError, ConfigErrors, Listener, Places, Tls};
+use crate::config::{Config, ConfigError, Listener, Places, Tls};
 use crate::listener::tls::TlsReload;
 
 /// `holdfast config`.
@@ -41,16 +41,21 @@ pub fn run(args: &ConfigArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The configuration of a file, or that of a node without one, and where its keys stand.
-pub(super) fn load(file: Option<&Path>) -> Result<(Config, Places), ConfigErrors> {
-    match file {
-        Some(path) => Config::load_with_places(path),
-        None => Ok((Config::default_loopback(), Places::default())),
-    }
+/// The configuration of a file, or that of a node without one, and where its keys stand. `ephemeral`: without a data directory.
+///
+/// # Errors
+/// What there is to print.
+pub(super) fn load(file: Option<&Path>, ephemeral: bool) -> Result<(Config, Places), String> {
+    let (mut config, places) = match file {
+        Some(path) => Config::load_with_places(path).map_err(|errors| errors.to_string())?,
+        None => (Config::default_loopback(), Places::default()),
+    };
+    data_dir::decide(&mut config, file.is_some(), ephemeral).map_err(|error| format!("error: {error}"))?;
+    Ok((config, places))
 }
 
 fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let (config, places) = match load(file) {
+    let (config, places) = match load(file, false) {
         Ok(loaded) => loaded,
         Err(errors) => {
             writeln!(err, "{errors}")?;
@@ -73,6 +78,9 @@ fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     }
     for listener in &config.listeners {
         writeln!(out, "{}", describe(listener, &config))?;
+    }
+    if let Some(dir) = &config.node.data_dir {
+        writeln!(out, "  data in {}", dir.display())?;
     }
     Ok(DONE)
 }

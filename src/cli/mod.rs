@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod config;
+mod data_dir;
 mod log_writer;
 pub mod passwd;
 pub mod pub_;
@@ -53,12 +54,15 @@ enum Command {
 #[derive(Debug, Default, Args)]
 struct ServeArgs {
     /// The configuration file. Without one, the node listens on this machine only: MQTT on port 1883 and WebSocket on port
-    /// 8083, without passwords
+    /// 8083, without passwords; and it keeps its data in $XDG_DATA_HOME/holdfast or ~/.local/share/holdfast
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     /// The same
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Keep everything in memory, whatever the file says about a data directory
+    #[arg(long)]
+    ephemeral: bool,
 }
 
 impl ServeArgs {
@@ -97,7 +101,7 @@ fn with_tip(mut error: clap::Error, first: Option<&OsString>) -> clap::Error {
 
 fn run(command: Command) -> ExitCode {
     match command {
-        Command::Serve(args) => serve::run(args.config_file()),
+        Command::Serve(args) => serve::run(args.config_file(), args.ephemeral),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Pub(args) => pub_::run(&args),
@@ -125,8 +129,10 @@ mod tests {
         assert_eq!(args.config_file(), None);
         for line in ["holdfast serve --config a.toml", "holdfast serve -c a.toml", "holdfast serve a.toml"] {
             let Ok(Command::Serve(args)) = parsed(line) else { panic!("{line}") };
-            assert_eq!(args.config_file(), Some(Path::new("a.toml")), "{line}");
+            assert_eq!((args.config_file(), args.ephemeral), (Some(Path::new("a.toml")), false), "{line}");
         }
+        let Ok(Command::Serve(args)) = parsed("holdfast serve --ephemeral") else { panic!("no serve") };
+        assert_eq!((args.config_file(), args.ephemeral), (None, true));
     }
 
     #[test]

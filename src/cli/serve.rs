@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tracing::{Subscriber, error};
+use tracing::{Subscriber, error, info};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -13,13 +13,13 @@ use crate::config::{Config, Level, Log, LogFormat, Places};
 use crate::node::{self, StartError};
 
 use super::log_writer::LogWriter;
-use super::{FAILED, USAGE, config};
+use super::{FAILED, USAGE, config, data_dir};
 
 /// Runs a node until it is stopped. Exit code 0 after SIGTERM or SIGINT, 2 if the configuration or a file that it names cannot be used, all of
-/// the errors printed as `holdfast config check` does, 1 for anything else, such as a port that is taken.
-pub fn run(config_file: Option<&Path>) -> ExitCode {
+/// the errors printed as `holdfast config check` does, 1 for anything else, such as a port that is taken. `ephemeral`: without a data directory.
+pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
     let started = Instant::now();
-    let (config, places) = match config::load(config_file) {
+    let (config, places) = match config::load(config_file, ephemeral) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
@@ -34,17 +34,22 @@ pub fn run(config_file: Option<&Path>) -> ExitCode {
         }
     };
     start_log(&config.log, writer.clone());
+    let dir_of_user = config.node.data_dir.as_deref().filter(|_| config_file.is_none());
+    if let Some(dir) = dir_of_user {
+        info!(event = "data_dir", data_dir = %dir.display(), "{}", data_dir::in_words(dir));
+    }
     let ended = node::run(&config, started);
     let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(start_error) => refused(&start_error, &config, &places),
+        Err(start_error) => refused(&start_error, &config, &places, dir_of_user.is_some()),
     };
     writer.finish();
     code
 }
 
-/// Why the node did not start: in the words of `holdfast config check` where the configuration is to blame.
-fn refused(start_error: &StartError, config: &Config, places: &Places) -> ExitCode {
+/// Why the node did not start: in the words of `holdfast config check` where the configuration is to blame. `in_dir_of_user`: nobody has
+/// named the data directory.
+fn refused(start_error: &StartError, config: &Config, places: &Places, in_dir_of_user: bool) -> ExitCode {
     if start_error.is_of_configuration() {
         let wrong = config::wrong_files(config, places);
         if !wrong.is_empty() {
@@ -52,7 +57,12 @@ fn refused(start_error: &StartError, config: &Config, places: &Places) -> ExitCo
             return ExitCode::from(USAGE);
         }
     }
-    error!(event = "start", "the broker does not start: {start_error}");
+    match start_error {
+        StartError::Identity(_) if in_dir_of_user => {
+            error!(event = "start", "the broker does not start: {start_error}; {}", data_dir::WAYS_OUT);
+        }
+        _ => error!(event = "start", "the broker does not start: {start_error}"),
+    }
     ExitCode::from(if start_error.is_of_configuration() { USAGE } else { FAILED })
 }
 

@@ -23,6 +23,7 @@ mod node;
 mod reading;
 mod rules;
 mod shutdown;
+mod storage;
 mod suggest;
 mod sys;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
 pub use node::Node;
 pub use shutdown::Shutdown;
+pub use storage::{Durability, Fsync, OnCorruption, Storage};
 pub use sys::Sys;
 pub use units::NEVER;
 
@@ -56,13 +58,14 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
+    ("storage", storage::KEYS),
     ("log", log::KEYS),
     ("sys", sys::KEYS),
     ("shutdown", shutdown::KEYS),
 ];
 
 /// The keys of the file's top level: the sections.
-const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "log", "sys", "shutdown"];
+const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "storage", "log", "sys", "shutdown"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +78,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// `[auth]`: how clients prove who they are.
     pub auth: Auth,
+    /// `[storage]`: what of the state is kept on disk, and how.
+    pub storage: Storage,
     /// `[log]`: what is written to standard error.
     pub log: Log,
     /// `[sys]`: the `$SYS` topics.
@@ -85,19 +90,25 @@ pub struct Config {
 
 impl Config {
     /// What a node without a file does: MQTT on 127.0.0.1:1883 and WebSocket on 127.0.0.1:8083, anonymous, reachable from
-    /// this machine only.
+    /// this machine only, and all state in memory until it is given a data directory.
     pub fn default_loopback() -> Config {
         let mut config = Config {
             node: Node::default(),
             listeners: Listener::on_loopback(),
             mqtt: Mqtt::default(),
             auth: Auth::default(),
+            storage: Storage::default(),
             log: Log::default(),
             sys: Sys::default(),
             shutdown: Shutdown::default(),
         };
         config.decide_anonymous();
         config
+    }
+
+    /// The data directory, if it holds the state of the node and not its identity alone.
+    pub fn durable_dir(&self) -> Option<&Path> {
+        self.node.data_dir.as_deref().filter(|_| self.storage.durability == Durability::Disk)
     }
 
     fn decide_anonymous(&mut self) {
@@ -163,10 +174,11 @@ impl Config {
         let listeners = top.sections("listener", listener::KEYS, Listener::read).unwrap_or_else(Listener::on_loopback);
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
+        let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, log, sys, shutdown }
+        Config { node, listeners, mqtt, auth, storage, log, sys, shutdown }
     }
 }
 

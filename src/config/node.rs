@@ -13,7 +13,7 @@ pub struct Node {
     /// What people call this node, in logs and metrics. 1 to 64 bytes. It identifies nothing: the node's identity is made with
     /// its data directory.
     pub name: String,
-    /// Where the node keeps its state; `None` keeps all of it in memory.
+    /// Where the node keeps its identity and, as `[storage]` says, its state; `None` keeps all of it in memory.
     pub data_dir: Option<PathBuf>,
     /// Event loops; 0 means one for each core. At most [`SHARDS_MAX`].
     pub shards: usize,

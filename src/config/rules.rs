@@ -7,11 +7,12 @@ use std::time::Duration;
 use super::listener::{Listener, Protocol, Verify};
 use super::reading::Reading;
 use super::units::show_duration;
-use super::{Config, Mqtt};
+use super::{Config, Mqtt, Storage};
 
 /// Notes everything that contradicts something else.
 pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
     queue_holds_a_packet(&config.mqtt, reading);
+    quota_holds_segments(&config.storage, reading);
     for (index, listener) in config.listeners.iter().enumerate() {
         let at = |key: &str| format!("listener[{index}].{key}");
         someone_can_log_in(config, listener, &at, reading);
@@ -32,6 +33,24 @@ fn queue_holds_a_packet(mqtt: &Mqtt, reading: &mut Reading<'_>) {
             mqtt.max_queued_bytes, mqtt.max_packet_size
         );
         reading.error_at(key, message);
+    }
+}
+
+/// Two segments are in use or made ahead at any time, one is kept for what frees space, and one is being cleared.
+const SEGMENTS_MIN: u64 = 4;
+
+fn quota_holds_segments(storage: &Storage, reading: &mut Reading<'_>) {
+    let keys = ["storage.max_bytes", "storage.segment_bytes"];
+    let Some(max_bytes) = storage.max_bytes.filter(|_| reading.good(&keys)) else {
+        return;
+    };
+    let least = SEGMENTS_MIN * storage.segment_bytes;
+    if max_bytes < least {
+        let message = format!(
+            "max_bytes ({max_bytes}) must hold {SEGMENTS_MIN} segments, which are {least} bytes with segment_bytes = {}",
+            storage.segment_bytes
+        );
+        reading.error_at(keys[0], message);
     }
 }
 

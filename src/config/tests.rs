@@ -94,7 +94,10 @@ fn every_key_is_read() {
          max_queued_bytes = 4096\nqueue_full = 'disconnect'\nqueue_qos0 = true\nsession_expiry_max = 'never'\n\
          retain_available = false\nretained_max_messages = 0\nretained_max_bytes = 5\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
-         [auth]\npassword_file = 'pw'\n[log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
+         [auth]\npassword_file = 'pw'\n\
+         [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
+         segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
+         [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
          [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n",
     );
     let secs = Duration::from_secs;
@@ -141,6 +144,14 @@ fn every_key_is_read() {
             max_client_id_bytes: 23,
         },
         auth: Auth { password_file: Some("dir/pw".into()) },
+        storage: Storage {
+            durability: Durability::Memory,
+            fsync: Fsync::Batch,
+            on_corruption: OnCorruption::Quarantine,
+            max_bytes: Some(1_000_000_000),
+            segment_bytes: 1_000_000,
+            queue_window_bytes: 0,
+        },
         log: Log { format: LogFormat::Json, level: Level::Debug, connection_messages: false },
         sys: Sys { interval: Duration::ZERO },
         shutdown: Shutdown { grace: Duration::ZERO },
@@ -148,6 +159,14 @@ fn every_key_is_read() {
     assert_eq!(config, expected);
     assert_eq!(config.mqtt.session_expiry_max_secs(), u32::MAX);
     assert_eq!(Mqtt::default().session_expiry_max_secs(), 7 * 86_400);
+}
+
+#[test]
+fn state_is_on_disk_where_there_is_a_directory_and_nobody_objects() {
+    assert_eq!(good("").durable_dir(), None);
+    assert_eq!(good("[storage]\ndurability = 'disk'\nmax_bytes = '0'").durable_dir(), None);
+    assert_eq!(good("[node]\ndata_dir = 'd'").durable_dir(), Some(Path::new("dir/d")));
+    assert_eq!(good("[node]\ndata_dir = 'd'\n[storage]\ndurability = 'memory'").durable_dir(), None);
 }
 
 #[test]
@@ -248,6 +267,19 @@ fn wrong_types_are_named() {
         ("[node]\nname = ''", "2:8: name: must have from 1 to 64 bytes"),
         ("[node]\nname = \"a\\nb\"", "2:8: name: must not hold control characters"),
         ("[node]\ndata_dir = \"a\\u0000\"", "2:12: data_dir: a path cannot hold U+0000"),
+        ("[storage]\nfsync = 'always'", "2:9: fsync: expected one of \"batch\""),
+        (
+            "[storage]\ndurability = 'disc'",
+            "2:14: durability: expected one of \"disk\", \"memory\"; did you mean \"disk\"?",
+        ),
+        ("[storage]\nmax_bytes = '255MB'", "2:13: max_bytes: must be at least 256000000, or 0 for no quota"),
+        ("[storage]\nsegment_bytes = '2GB'", "2:17: segment_bytes: must be from 1000000 to 1000000000"),
+        (
+            "[storage]\nmax_bytes = '256MB'\nsegment_bytes = '65MB'",
+            "2:13: max_bytes (256000000) must hold 4 segments, which are 260000000 bytes with segment_bytes = 65000000",
+        ),
+        ("[storag]", "1:2: unknown section or key \"storag\": did you mean \"storage\"?"),
+        ("[node]\nfsync = 'batch'", "2:1: unknown key \"fsync\": it belongs in [storage]"),
         ("[log]\nlevel = 3", "2:9: level: expected one of \"error\", \"warn\", \"info\", \"debug\", \"trace\""),
         ("[shutdown]\ngrace = '2h'", "2:9: grace: must be from 0s to 1h"),
         (

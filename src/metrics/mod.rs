@@ -43,12 +43,16 @@ pub enum DropReason {
     Disconnected,
     /// The retained store is full.
     RetainedFull,
+    /// There is no room on the disk.
+    StorageFull,
     /// A shared message whose members all left.
     NoMember,
+    /// It could not be read back from disk.
+    Damaged,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 8] = [
+    pub const ALL: [DropReason; 10] = [
         DropReason::QueueFull,
         DropReason::Expired,
         DropReason::NoSubscribers,
@@ -56,7 +60,9 @@ impl DropReason {
         DropReason::Qos0Slow,
         DropReason::Disconnected,
         DropReason::RetainedFull,
+        DropReason::StorageFull,
         DropReason::NoMember,
+        DropReason::Damaged,
     ];
 
     /// The value of the label `reason`.
@@ -69,7 +75,9 @@ impl DropReason {
             DropReason::Qos0Slow => "qos0_slow",
             DropReason::Disconnected => "disconnected",
             DropReason::RetainedFull => "retained_full",
+            DropReason::StorageFull => "storage_full",
             DropReason::NoMember => "no_member",
+            DropReason::Damaged => "damaged",
         }
     }
 }

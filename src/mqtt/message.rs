@@ -32,7 +32,7 @@ pub struct Message {
     pub qos: QoS,
     /// The RETAIN flag as the publisher set it, for Retain As Published [MQTT-3.3.1-13].
     pub retain: bool,
-    /// When the Message Expiry Interval runs out, in milliseconds of the node's monotone clock.
+    /// When the Message Expiry Interval runs out, in milliseconds of the node's clock.
     pub expires_at: Option<u64>,
     /// The client id of the publisher, for No Local [MQTT-3.8.3-3]. A Will has its client's.
     pub publisher: Arc<str>,

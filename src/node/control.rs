@@ -2,26 +2,33 @@
 //!
 //! Order: what time brings about is put into the mailboxes under the lock under which it was applied. A shard that proposes a command takes its
 //! mailbox before it acts upon the outcome, so it sees consequences in the order of the commands.
+//!
+//! What a command changes of the leases is written down by the shard that proposed it, with what it writes itself; what time changes, from here. Each change
+//! has an item of its own, so their order on disk does not matter.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use holdfast_raft::{Applied, Command, Effect, NodeId, Standalone};
+use holdfast_raft::{Applied, Command, Effect, Standalone};
+use holdfast_storage::Storage;
 
 use crate::shard::mailbox::{Event, Ticket};
 use crate::shard::{ControlPlane, Shared};
 use crate::subscriptions::ShardId;
 
+use super::durable;
+
 pub(super) struct StandalonePlane {
     standalone: Mutex<Standalone>,
     shared: Arc<Shared>,
+    storage: Option<Storage>,
 }
 
 impl StandalonePlane {
-    pub fn new(node: NodeId, name: &str, shared: Arc<Shared>) -> StandalonePlane {
-        StandalonePlane { standalone: Mutex::new(Standalone::new(node, name)), shared }
+    pub fn new(standalone: Standalone, shared: Arc<Shared>, storage: Option<Storage>) -> StandalonePlane {
+        StandalonePlane { standalone: Mutex::new(standalone), shared, storage }
     }
 
     fn send(&self, effects: Vec<Effect>) {
@@ -40,8 +47,11 @@ impl StandalonePlane {
         let mut standalone = self.standalone.lock();
         let is_due = |standalone: &Standalone| standalone.next_due().is_some_and(|due| due <= now);
         if is_due(&standalone) {
-            let effects = standalone.tick(now);
-            self.send(effects);
+            let applied = standalone.tick(now);
+            if let Some(storage) = &self.storage {
+                durable::write_changes(storage, &self.shared, applied.changes);
+            }
+            self.send(applied.effects);
         }
         is_due(&standalone)
     }

@@ -1,7 +1,7 @@
 //! A node: what is started in which order, what watches over it, and how it ends.
 //!
-//! Start: identity and data directory, access, certificates, sockets; then the shards; only when all of them turn do the listeners
-//! accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
+//! Start: identity and data directory, access, the state on disk, certificates, sockets; then the shards; only when all of them have their
+//! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
 //! what was written to it, then the shards stop.
@@ -9,6 +9,7 @@
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod control;
+mod durable;
 mod shards;
 mod sys_topics;
 
@@ -22,10 +23,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use holdfast_storage::{Identity, IdentityError};
+use holdfast_raft::NodeId;
+use holdfast_storage::{Identity, IdentityError, Storage};
 
 use crate::access::{Access, AccessError};
 use crate::config::{self, Config};
+use crate::journal;
 use crate::limits;
 use crate::listener::tcp;
 use crate::listener::tls::{TlsError, TlsReload};
@@ -38,12 +41,15 @@ use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
 
 use control::StandalonePlane;
+use durable::TakenUp;
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error("the data directory cannot be used: {0}")]
     Identity(#[from] IdentityError),
+    #[error("the state on disk cannot be taken up: {0}")]
+    Recover(#[from] durable::RecoverError),
     #[error("{0}")]
     Access(#[from] AccessError),
     #[error("listener \"{listener}\": {error}")]
@@ -87,6 +93,9 @@ struct Parts {
     refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
+    storage: Option<Storage>,
+    /// Whether what is promised waits for the disk.
+    defers: bool,
     /// The data directory stays locked for as long as the node runs.
     _identity: Option<Identity>,
 }
@@ -102,22 +111,54 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
-    let node_id = holdfast_raft::NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
+    let node_id = NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let (shared, storage, taken_up) = recover(config, node_id)?;
     let listeners = bind_all(&config.listeners, &config.mqtt)?;
-    let shared = Arc::new(share(config));
-    let plane = Arc::new(StandalonePlane::new(node_id, &config.node.name, shared.clone()));
+    let TakenUp { standalone, stored, sequence, .. } = taken_up;
+    let plane = Arc::new(StandalonePlane::new(standalone, shared.clone(), storage.clone()));
     let mqtt = Arc::new(config.mqtt.clone());
-    let parts = Parts { shared, access, refusals: Arc::default(), mqtt, listeners, _identity: identity };
+    let defers = config.storage.durability == config::Durability::Disk;
+    let parts =
+        Parts { shared, access, refusals: Arc::default(), mqtt, listeners, storage, defers, _identity: identity };
     let (stop, stopping) = watch::channel(false);
-    let shards = shards::start(&parts, &plane, &stopping)?;
+    let shards = shards::start(&parts, &plane, stored, sequence, &stopping)?;
     let signals = Signals::watch();
     announce(config, &parts, started);
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
     shards.stop();
+    if let Some(storage) = &parts.storage
+        && let Err(error) = storage.close()
+    {
+        error!(event = "storage", %error, "not everything could be written at the end");
+    }
     tell_left_out(true);
     info!(event = "stopped", "stopped");
     Ok(())
+}
+
+/// What is on disk, if anything is to be: before the sockets are opened, as it may take its time.
+fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage>, TakenUp), StartError> {
+    let (name, shards) = (&config.node.name, shards_of(config));
+    let Some(data_dir) = &config.node.data_dir else {
+        let shared = Arc::new(share(config, shards, 0, 0));
+        return Ok((shared, None, durable::nothing(node, name, shards)));
+    };
+    let began = Instant::now();
+    info!(event = "recovering", data_dir = %data_dir.display(), "reading the state on disk");
+    let mut opened = durable::open(data_dir, &config.storage, shards)?;
+    let owners = opened.recovered.owner_max.map_or(0, |owner| owner.0).max(journal::SESSIONS.0);
+    let shared = Arc::new(share(config, shards, opened.recovered.last_time, owners));
+    let mut taken_up = durable::take_up(&mut opened, (node, name), &shared)?;
+    let storage = durable::start(opened, &mut taken_up, &shared).map_err(StartError::Thread)?;
+    info!(event = "recovered", recover_ms = began.elapsed().as_millis() as u64, "the state on disk was read");
+    Ok((shared, Some(storage), taken_up))
+}
+
+fn shards_of(config: &Config) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let shards = if config.node.shards == 0 { cores } else { config.node.shards };
+    shards.min(limits::SHARDS_MAX)
 }
 
 /// Threads for work that blocks: password hashes of the node's own runtime.
@@ -130,12 +171,10 @@ fn random_node_id() -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-fn share(config: &Config) -> Shared {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(limits::SHARDS_MAX);
+fn share(config: &Config, shards: usize, last_time: u64, owners: u64) -> Shared {
     Shared {
-        clock: Clock::start(),
-        limits: session_limits(&config.mqtt),
+        clock: Clock::start_at(last_time),
+        limits: session_limits(&config.mqtt, &config.storage),
         retained_max: config.mqtt.retained_max_messages,
         retained_bytes_max: config.mqtt.retained_max_bytes,
         shutdown_grace_ms: config.shutdown.grace.as_millis() as u64,
@@ -144,10 +183,12 @@ fn share(config: &Config) -> Shared {
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
+        storage_level: Default::default(),
+        owners: owners.into(),
     }
 }
 
-fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
+fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Limits {
     session::Limits {
         packet_size_max: mqtt.max_packet_size,
         inflight_max: mqtt.max_inflight,
@@ -157,6 +198,7 @@ fn session_limits(mqtt: &config::Mqtt) -> session::Limits {
         subscriptions_max: mqtt.max_subscriptions,
         queued_messages_max: mqtt.max_queued_messages,
         queued_bytes_max: mqtt.max_queued_bytes,
+        queue_window_bytes: storage.queue_window_bytes,
         queue_full: match mqtt.queue_full {
             config::QueueFull::DropOldest => session::QueueFull::DropOldest,
             config::QueueFull::DropNewest => session::QueueFull::DropNewest,
@@ -224,11 +266,7 @@ fn announce(config: &Config, parts: &Parts, started: Instant) {
             state.bound,
         );
     }
-    let durability = if config.node.data_dir.is_some() {
-        "sessions and messages are kept in memory; the data directory holds the node's identity"
-    } else {
-        "all state is in memory"
-    };
+    let durability = durable::in_words(config);
     info!(
         event = "ready",
         node = config.node.name,
@@ -248,7 +286,7 @@ async fn supervise(
     (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
 ) {
     tokio::spawn(control::run_clock(plane.clone()));
-    tokio::spawn(expire_retained(parts.shared.clone()));
+    tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
     if !config.sys.interval.is_zero() {
         tokio::spawn(sys_topics::run(parts.shared.clone(), parts.refusals.clone(), config.sys.interval));
@@ -327,15 +365,19 @@ fn reload(parts: &Parts) {
 }
 
 /// Removes retained messages whose expiry has come.
-async fn expire_retained(shared: Arc<Shared>) {
+async fn expire_retained(shared: Arc<Shared>, storage: Option<Storage>) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tick.tick().await;
         let now = shared.clock.now();
         while shared.retained.read().next_expiry().is_some_and(|at| at <= now) {
-            if shared.retained.write().expire(now, limits::RETAINED_EXPIRE_BATCH) == 0 {
+            let expired = shared.retained.write().expire(now, limits::RETAINED_EXPIRE_BATCH);
+            if expired.is_empty() {
                 warn!(event = "retained", "a retained message is due to expire and does not go");
                 break;
+            }
+            if let Some(storage) = &storage {
+                durable::write_expired(storage, &shared, &expired);
             }
             tokio::task::yield_now().await;
         }

@@ -1,16 +1,19 @@
 //! The threads of the shards: each runs one shard, and accepts for every listener.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 use tracing::error;
 
+use holdfast_storage::Storage;
+
 use crate::listener::{Acceptor, accept_loop};
 use crate::shard::greeted::{Dispatch, Greeted};
 use crate::shard::mailbox::Event;
+use crate::shard::restoring::Stored;
 use crate::shard::{self, Shard, Shared};
 use crate::subscriptions::ShardId;
 
@@ -59,17 +62,29 @@ impl Dispatch for ToShard {
 pub(super) fn start(
     parts: &Parts,
     plane: &Arc<StandalonePlane>,
+    stored: Vec<Stored>,
+    sequence: u64,
     stopping: &watch::Receiver<bool>,
 ) -> Result<Shards, StartError> {
     let mut threads = Vec::new();
-    for id in 0..parts.shared.mailboxes.len() {
+    let restored = Arc::new(Barrier::new(stored.len()));
+    for (id, stored) in stored.into_iter().enumerate() {
         let acceptors = acceptors(parts, id as ShardId).map_err(StartError::Thread)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(HASHING_THREADS)
             .build()
             .map_err(StartError::Thread)?;
-        let shard = ShardParts { id: id as ShardId, shared: parts.shared.clone(), plane: plane.clone() };
+        let shard = ShardParts {
+            id: id as ShardId,
+            shared: parts.shared.clone(),
+            plane: plane.clone(),
+            storage: parts.storage.clone(),
+            defers: parts.defers,
+            stored,
+            sequence,
+            restored: restored.clone(),
+        };
         let (stop, stopped) = oneshot::channel();
         let stopping = stopping.clone();
         let thread = std::thread::Builder::new()
@@ -88,6 +103,21 @@ struct ShardParts {
     id: ShardId,
     shared: Arc<Shared>,
     plane: Arc<StandalonePlane>,
+    storage: Option<Storage>,
+    defers: bool,
+    stored: Stored,
+    sequence: u64,
+    /// Passed when every shard has its sessions.
+    restored: Arc<Barrier>,
+}
+
+impl ShardParts {
+    fn make(self) -> Shard {
+        let mut shard = Shard::new(self.id, self.shared, self.plane, self.sequence, self.storage, self.defers);
+        shard.restore(self.stored);
+        self.restored.wait();
+        shard
+    }
 }
 
 fn acceptors(parts: &Parts, own: ShardId) -> io::Result<Vec<(Acceptor<ToShard>, std::net::TcpListener)>> {
@@ -118,7 +148,7 @@ fn run(
 ) {
     let local = LocalSet::new();
     local.block_on(&runtime, async move {
-        shard::spawn(Shard::new(parts.id, parts.shared, parts.plane));
+        let last_turn = shard::spawn(parts.make());
         for (acceptor, socket) in acceptors {
             let stopping = stopping.clone();
             tokio::task::spawn_local(async move {
@@ -129,5 +159,6 @@ fn run(
         }
         // The sender is dropped only after it has said stop.
         let _ = stopped.await;
+        last_turn();
     });
 }

@@ -41,7 +41,7 @@ fn message(name: &str, value: String, retained: bool) -> Message {
 
 fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
     let metrics = &shared.metrics;
-    let uptime = shared.clock.now() / 1000;
+    let uptime = shared.clock.uptime_ms() / 1000;
     let mut topics = vec![
         ("version".to_owned(), format!("holdfast {}", env!("CARGO_PKG_VERSION"))),
         ("uptime".to_owned(), format!("{uptime} seconds")),

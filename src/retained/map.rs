@@ -16,7 +16,7 @@ mod tests;
 #[derive(Debug, Default)]
 pub struct Map {
     topics: NameTree<Arc<Message>>,
-    /// (when, topic), in milliseconds of the node's monotone clock.
+    /// (when, topic), in milliseconds of the node's clock.
     expiries: BTreeSet<(u64, Arc<str>)>,
     bytes: usize,
     system: System,
@@ -75,6 +75,13 @@ impl Map {
         }
     }
 
+    /// The same, and for whoever keeps the messages elsewhere too: whether `message` is stored now, and what went for it, expired or not.
+    pub fn replace(&mut self, now: u64, message: Arc<Message>) -> (bool, Option<Arc<Message>>) {
+        let earlier = self.topics.get(&message.topic).cloned();
+        let stored = matches!(self.set(now, message), Change::Stored | Change::Replaced);
+        (stored, earlier)
+    }
+
     /// The retained message of `topic`.
     pub fn get(&self, now: u64, topic: &str) -> Option<&Arc<Message>> {
         self.topics.get(topic).filter(|message| !message.is_expired(now))
@@ -87,19 +94,18 @@ impl Map {
         Scan { now, topics: self.topics.scan(filter, after, budget) }
     }
 
-    /// Removes messages whose time is over, at most `at_most`, and returns how many. Fewer than that: none is left.
-    pub fn expire(&mut self, now: u64, at_most: usize) -> usize {
-        let mut expired = 0;
-        while expired < at_most && self.next_expiry().is_some_and(|at| at <= now) {
+    /// Removes messages whose time is over, at most `at_most`, and returns them. Fewer than that: none is left.
+    pub fn expire(&mut self, now: u64, at_most: usize) -> Vec<Arc<Message>> {
+        let mut expired = Vec::new();
+        while expired.len() < at_most && self.next_expiry().is_some_and(|at| at <= now) {
             if let Some((_, topic)) = self.expiries.pop_first() {
-                self.delete(&topic);
-                expired += 1;
+                expired.extend(self.delete(&topic));
             }
         }
         expired
     }
 
-    /// When the next message expires, in milliseconds of the node's monotone clock.
+    /// When the next message expires, in milliseconds of the node's clock.
     pub fn next_expiry(&self) -> Option<u64> {
         self.expiries.first().map(|&(at, _)| at)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::mqtt::{Ack, AckKind, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::topic;
 
-use super::record::{Journal, Record};
+use super::record::{Asked, Item, Journal};
 use super::window::Stage;
 use super::{Session, Turn, Violation};
 
@@ -36,6 +36,14 @@ impl Topic<'_> {
     }
 }
 
+/// What a packet of the client is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    pub kind: AckKind,
+    pub packet_id: PacketId,
+    pub reason: ReasonCode,
+}
+
 impl Session {
     /// Takes a PUBLISH of the client. After `Route` the caller routes it and calls [`Session::acknowledge`].
     pub fn publish<'p, J: Journal>(
@@ -46,7 +54,7 @@ impl Session {
         let topic = self.resolve_topic(turn, publish)?;
         if publish.qos == QoS::ExactlyOnce
             && let Some(packet_id) = publish.packet_id
-            && self.accepted.contains(&packet_id)
+            && self.accepted.contains_key(&packet_id)
         {
             return Ok(Inbound::Repeated);
         }
@@ -84,14 +92,13 @@ impl Session {
                 "more unacknowledged PUBLISH packets than the Receive Maximum [MQTT-3.3.4-9]",
             ));
         }
-        self.accepted.insert(packet_id);
-        if self.persists() {
-            turn.journal.record(&self.client_id, Record::Accepted { packet_id });
-        }
+        let position = self.take_position();
+        self.accepted.insert(packet_id, position);
+        self.put(turn, position, Item::Accepted { packet_id });
         Ok(())
     }
 
-    /// Writes PUBACK or PUBREC for a PUBLISH [MQTT-4.3.2-4], [MQTT-4.3.3-8]. Before MQTT 5.0 there is no refusal:
+    /// The PUBACK or PUBREC that a PUBLISH is answered with [MQTT-4.3.2-4], [MQTT-4.3.3-8], none for QoS 0. Before MQTT 5.0 there is no refusal:
     /// the packet is acknowledged as if it had been taken [MQTT-3.3.5-2]. In MQTT 5.0 a PUBREC that refuses ends the exchange: no PUBREL
     /// follows, and the packet identifier may come with another message next [MQTT-4.3.3-9].
     pub fn acknowledge<J: Journal>(
@@ -99,33 +106,36 @@ impl Session {
         turn: &mut Turn<'_, J>,
         publish: &Publish<'_>,
         reason: ReasonCode,
-        out: &mut Vec<u8>,
-    ) {
-        let (Some(packet_id), Some(connected)) = (publish.packet_id, &self.connected) else {
-            return;
-        };
-        let version = connected.version;
+    ) -> Option<Answer> {
+        let packet_id = publish.packet_id?;
+        let version = self.connected.as_ref()?.version;
         let kind = if publish.qos == QoS::ExactlyOnce { AckKind::PubRec } else { AckKind::PubAck };
-        Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, version, out);
         if kind == AckKind::PubRec && reason.is_error() && version.is_v5() {
             self.release(turn, packet_id);
         }
+        Some(Answer { kind, packet_id, reason })
     }
 
     /// Forgets a QoS 2 packet of the client. Returns whether it was known.
     fn release<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> bool {
-        let known = self.accepted.remove(&packet_id);
-        if known && self.persists() {
-            turn.journal.record(&self.client_id, Record::Released { packet_id });
-        }
-        known
+        let Some(position) = self.accepted.remove(&packet_id) else {
+            return false;
+        };
+        self.delete(turn, position);
+        true
     }
 
-    /// PUBREL: releases the identifier and answers PUBCOMP [MQTT-4.3.3-11].
-    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
+    /// PUBREL: releases the identifier; the answer is a PUBCOMP [MQTT-4.3.3-11], to be sent when the release is kept: the client may use the
+    /// identifier for another message from then on.
+    pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Answer {
         let reason =
             if self.release(turn, packet_id) { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
-        self.answer(AckKind::PubComp, packet_id, reason, out);
+        Answer { kind: AckKind::PubComp, packet_id, reason }
+    }
+
+    /// Writes an answer for the connection that the session has now.
+    pub fn write_answer(&self, answer: Answer, out: &mut Vec<u8>) {
+        self.answer(answer.kind, answer.packet_id, answer.reason, out);
     }
 
     /// PUBACK: the message is done with, whatever the reason code says [MQTT-4.3.2-3], [MQTT-4.8.2-6].
@@ -155,22 +165,34 @@ impl Session {
             }
             return Ok(());
         };
-        if inflight.stage == Stage::QoS1Sent {
-            return Err(Violation::new(ReasonCode::ProtocolError, "PUBREC for a PUBLISH of QoS 1 (4.3.2)"));
-        }
-        if ack.reason.is_error() {
-            self.complete(turn, packet_id);
-            return Ok(());
-        }
-        if inflight.stage == Stage::QoS2Sent {
-            inflight.stage = Stage::Released;
-            inflight.queued = None;
-            if self.persists() {
-                turn.journal.record(&self.client_id, Record::Received { packet_id });
+        match inflight.stage {
+            Stage::QoS1Sent => {
+                return Err(Violation::new(ReasonCode::ProtocolError, "PUBREC for a PUBLISH of QoS 1 (4.3.2)"));
             }
+            // It cannot be for a PUBLISH that has not been sent.
+            Stage::QoS2Recorded | Stage::QoS2Kept => {}
+            _ if ack.reason.is_error() => self.complete(turn, packet_id),
+            Stage::QoS2Sent => self.received(turn, packet_id, out),
+            // The PUBREL follows as soon as the PUBREC is kept.
+            Stage::Received => {}
+            Stage::Released => self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out),
         }
-        self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out);
         Ok(())
+    }
+
+    fn received<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, out: &mut Vec<u8>) {
+        let owner = self.owner.filter(|_| turn.journal.defers());
+        let Some(inflight) = self.window.get_mut(packet_id) else {
+            return;
+        };
+        inflight.queued = None;
+        inflight.stage = if owner.is_some() { Stage::Received } else { Stage::Released };
+        let position = inflight.position;
+        self.put(turn, position, Item::Received { packet_id });
+        match owner {
+            Some(owner) => turn.journal.ask(owner, Asked::Packet(packet_id)),
+            None => self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out),
+        }
     }
 
     /// PUBCOMP: the delivery of a QoS 2 message has ended [MQTT-4.3.3-5].
@@ -188,11 +210,11 @@ impl Session {
     fn complete<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
         if let Some(inflight) = self.window.remove(packet_id) {
             self.no_resend(packet_id);
-            self.record_done(turn, inflight.position);
+            self.delete(turn, inflight.position);
         }
     }
 
-    pub(super) fn answer(&self, kind: AckKind, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
+    fn answer(&self, kind: AckKind, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
         let version = self.connected.as_ref().map_or(ProtocolVersion::V5, |connected| connected.version);
         Ack { packet_id, reason, properties: Properties::EMPTY }.encode(kind, version, out);
     }

@@ -1,7 +1,7 @@
 //! Keep Alive: a client from which no whole control packet came for one and a half times the interval is closed
 //! [MQTT-3.1.2-22] (3.1.1: [MQTT-3.1.2-24]). Bytes of an unfinished packet, and WebSocket pings, do not count.
 
-/// The clock of one connection. Time is in milliseconds of the node's monotone clock.
+/// The clock of one connection. Time is in milliseconds of the node's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAlive {
     /// The time that may pass without a packet; 0 for ever.

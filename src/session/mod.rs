@@ -1,14 +1,15 @@
 //! The session machine: what MQTT lets one client id remember, and the protocol of the connection that it has now, if any.
 //!
-//! Pure: packets and messages in, packets into a [`Wire`] and records into a [`Journal`] out. The shard of the client id owns each
+//! Pure: packets and messages in, packets into a [`Wire`] and items into a [`Journal`] out. The shard of the client id owns each
 //! [`Session`] and calls it; nothing here knows a socket or a clock. Read in this order: [`session`](self) for the state,
-//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK. `tests.rs`
+//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK, `record` and `at_rest` for what is on disk. `tests.rs`
 //! walks each QoS flow with a reconnect at every step.
 //!
 //! Invariants: a packet identifier is in the inflight window at most once; the window never holds more than the client's
 //! Receive Maximum and `mqtt.max_inflight` allow when something is added; the queue never exceeds its limits; a message is in the queue
 //! or in the window, never in both.
 
+mod at_rest;
 mod handshake;
 mod inbound;
 mod keep_alive;
@@ -29,11 +30,11 @@ use crate::metrics::ShardMetrics;
 use crate::mqtt::ReasonCode;
 
 pub use handshake::{Agreed, accept};
-pub use inbound::{Inbound, Topic};
+pub use inbound::{Answer, Inbound, Topic};
 pub use keep_alive::KeepAlive;
 pub use outbound::{Delivery, Outgoing, Verdict, Wire};
-pub use queue::{Queue, QueueFull, Queued, SubscriptionIds};
-pub use record::{Journal, NoJournal, Position, Record};
+pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
+pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
 pub use session::{Connected, Session, Subscription};
 pub use subscribing::{Judged, few_enough};
 
@@ -51,6 +52,8 @@ pub struct Limits {
     pub subscriptions_max: usize,
     pub queued_messages_max: usize,
     pub queued_bytes_max: usize,
+    /// Bytes of a queue that stay in memory when they are on disk too (`storage.queue_window_bytes`).
+    pub queue_window_bytes: usize,
     pub queue_full: QueueFull,
     /// Whether QoS 0 messages are kept for a session without a connection.
     pub queue_qos0: bool,
@@ -64,7 +67,7 @@ pub struct Limits {
 
 /// What a call of the machine needs of the world around it.
 pub struct Turn<'a, J> {
-    /// Milliseconds of the node's monotone clock.
+    /// Milliseconds of the node's clock.
     pub now: u64,
     pub limits: &'a Limits,
     pub metrics: &'a ShardMetrics,

@@ -8,10 +8,11 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{Ack, AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
+use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
 
-use super::queue::{QueueFull, Queued, SubscriptionIds};
-use super::record::{Journal, Position, Record};
+use super::inbound::Answer;
+use super::queue::{QueueFull, Queued, QueuedBody, SubscriptionIds};
+use super::record::{Asked, Item, Journal, Position};
 use super::session::Connected;
 use super::window::{Inflight, Stage};
 use super::{Session, Turn};
@@ -157,6 +158,11 @@ impl Session {
         qos: QoS,
         wire: &mut W,
     ) {
+        if qos == QoS::ExactlyOnce && self.defers(turn) {
+            let queued = queued(self.take_position(), outgoing, delivery, qos);
+            self.record_first(turn, queued);
+            return;
+        }
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
         let Some(connected) = &mut self.connected else {
             return;
@@ -170,15 +176,69 @@ impl Session {
         turn.metrics.publish_sent[qos as usize].add(1);
         let Some(packet_id) = packet_id else { return };
         let position = self.take_position();
-        let keep = self.persists() || delivery.share.is_some();
+        let keep = self.persists() || self.owner.is_some() || delivery.share.is_some();
         let queued = keep.then(|| queued(position, outgoing, delivery, qos));
-        if self.persists()
-            && let Some(queued) = &queued
-        {
-            record_queued(&self.client_id, turn, queued);
-            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
+        if let Some(queued) = &queued {
+            self.put(turn, position, Item::Message { queued, packet_id: Some(packet_id) });
         }
-        self.window.push(Inflight { packet_id, stage: first_stage(qos), position, queued });
+        self.window.push(Inflight { packet_id, stage: sent_stage(qos), position, queued });
+    }
+
+    /// Whether what is promised has to be kept first.
+    fn defers<J: Journal>(&self, turn: &Turn<'_, J>) -> bool {
+        self.owner.is_some() && turn.journal.defers()
+    }
+
+    /// QoS 2: the message is given its packet identifier, and sent when that is kept: see [`Session::kept`].
+    fn record_first<J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued) {
+        let packet_id = self.window.next_packet_id();
+        let position = queued.position;
+        self.put(turn, position, Item::Message { queued: &queued, packet_id: Some(packet_id) });
+        if let Some(owner) = self.owner {
+            turn.journal.ask(owner, Asked::Packet(packet_id));
+        }
+        self.recorded.push_back(packet_id);
+        self.window.push(Inflight { packet_id, stage: Stage::QoS2Recorded, position, queued: Some(queued) });
+    }
+
+    /// What was written down for this packet of the window is kept, and what waited for that is sent: its PUBLISH, in the order of the
+    /// window, or its PUBREL. Without a connection it is left to [`Session::resend`].
+    pub fn kept<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+        mut wire: Option<&mut W>,
+    ) -> bool {
+        let Some(inflight) = self.window.get_mut(packet_id) else {
+            return false;
+        };
+        match inflight.stage {
+            Stage::QoS2Recorded => inflight.stage = Stage::QoS2Kept,
+            Stage::Received => {
+                inflight.stage = Stage::Released;
+                if let Some(wire) = wire {
+                    self.write_pubrel(packet_id, wire);
+                }
+                return true;
+            }
+            _ => return false,
+        }
+        while let Some(first) = self.recorded.front().copied() {
+            let Some(inflight) = self.window.get_mut(first).filter(|first| first.stage == Stage::QoS2Kept) else {
+                break;
+            };
+            inflight.stage = Stage::QoS2Sent;
+            self.recorded.pop_front();
+            if let Some(wire) = wire.as_deref_mut() {
+                self.send_again(turn, first, false, wire);
+            }
+        }
+        true
+    }
+
+    fn write_pubrel<W: Wire>(&self, packet_id: PacketId, wire: &mut W) {
+        let reason = ReasonCode::Success;
+        self.write_answer(Answer { kind: AckKind::PubRel, packet_id, reason }, wire.buffer());
     }
 
     /// No connection: QoS 1 and 2 are kept for the next one [MQTT-4.5.0-1].
@@ -217,8 +277,9 @@ impl Session {
             }
         }
         let queued = queued(self.take_position(), outgoing, delivery, qos);
-        if self.persists() {
-            record_queued(&self.client_id, turn, &queued);
+        if qos != QoS::AtMostOnce {
+            self.put(turn, queued.position, Item::Message { queued: &queued, packet_id: None });
+            self.ask_to_page_out(turn, &queued);
         }
         self.queue.push(queued);
         Verdict::Taken
@@ -231,8 +292,8 @@ impl Session {
             return;
         }
         self.look_for_expired_at = turn.now + 1_000;
-        for expired in self.queue.take(|queued| queued.message.is_expired(turn.now)) {
-            self.record_done(turn, expired.position);
+        for expired in self.queue.take(|queued| queued.is_expired(turn.now)) {
+            self.delete_message(turn, expired.position, expired.qos);
             self.drop_message(turn, DropReason::Expired);
         }
     }
@@ -246,7 +307,7 @@ impl Session {
             _ => None,
         };
         let Some(oldest) = oldest else { return false };
-        self.record_done(turn, oldest.position);
+        self.delete_message(turn, oldest.position, oldest.qos);
         self.drop_message(
             turn,
             if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull },
@@ -259,21 +320,14 @@ impl Session {
         if turn.limits.queue_qos0 && self.persists() {
             return;
         }
-        while let Some(queued) = self.queue.pop_qos0() {
-            self.record_done(turn, queued.position);
+        while self.queue.pop_qos0().is_some() {
             self.drop_message(turn, DropReason::Disconnected);
         }
     }
 
-    fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
+    pub(super) fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
         turn.metrics.dropped(reason, 1);
         self.count_dropped();
-    }
-
-    fn take_position(&mut self) -> Position {
-        let position = self.next_position;
-        self.next_position += 1;
-        position
     }
 
     /// Sends what waits, as far as the outbox and the window allow. Call it after acknowledgements and when the outbox has
@@ -296,24 +350,25 @@ impl Session {
     }
 
     fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {
-        if queued.message.is_expired(turn.now) {
-            self.record_done(turn, queued.position);
+        if queued.is_expired(turn.now) {
+            self.delete_message(turn, queued.position, queued.qos);
             self.drop_message(turn, DropReason::Expired);
             return false;
         }
+        if queued.qos == QoS::ExactlyOnce && self.defers(turn) {
+            // Under a new number: what was put under the old one may be on its way by another shard still, and must not come behind this.
+            self.delete(turn, queued.position);
+            let queued = Queued { position: self.take_position(), ..queued };
+            self.record_first(turn, queued);
+            return false;
+        }
         let packet_id = (queued.qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
-        let Some(connected) = &mut self.connected else {
+        let (Some(connected), Some(message)) = (&mut self.connected, queued.message()) else {
             return false;
         };
-        let packet = Packet {
-            dup: false,
-            qos: queued.qos,
-            retain: queued.retain,
-            packet_id,
-            subscription_ids: queued.subscription_ids.as_slice(),
-        };
-        if !write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
-            self.record_done(turn, queued.position);
+        let packet = Packet::of(&queued, packet_id, false);
+        if !write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
+            self.delete_message(turn, queued.position, queued.qos);
             self.drop_message(turn, DropReason::TooLarge);
             return false;
         }
@@ -323,16 +378,13 @@ impl Session {
     }
 
     fn enter_window<J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, packet_id: Option<PacketId>) {
-        let position = queued.position;
         let Some(packet_id) = packet_id else {
-            self.record_done(turn, position);
             return;
         };
-        if self.persists() {
-            turn.journal.record(&self.client_id, Record::Sent { position, packet_id });
-        }
-        let stage = first_stage(queued.qos);
-        let keep = self.persists() || queued.share.is_some();
+        let position = queued.position;
+        self.put(turn, position, Item::Message { queued: &queued, packet_id: Some(packet_id) });
+        let stage = sent_stage(queued.qos);
+        let keep = self.persists() || self.owner.is_some() || queued.share.is_some();
         self.window.push(Inflight { packet_id, stage, position, queued: keep.then_some(queued) });
     }
 
@@ -343,15 +395,16 @@ impl Session {
         let Some(connected) = &mut self.connected else {
             return;
         };
+        let mut released = Vec::new();
         for inflight in self.window.iter() {
-            if inflight.stage != Stage::Released {
-                connected.resends.push_back(inflight.packet_id);
-                continue;
+            match inflight.stage {
+                Stage::QoS1Sent | Stage::QoS2Sent => connected.resends.push_back(inflight.packet_id),
+                Stage::Released => released.push(inflight.packet_id),
+                // They are sent when they are kept.
+                Stage::QoS2Recorded | Stage::QoS2Kept | Stage::Received => {}
             }
-            let (packet_id, reason) = (inflight.packet_id, ReasonCode::Success);
-            let pubrel = Ack { packet_id, reason, properties: Default::default() };
-            pubrel.encode(AckKind::PubRel, connected.version, wire.buffer());
         }
+        released.into_iter().for_each(|packet_id| self.write_pubrel(packet_id, wire));
         self.pump_resends(turn, wire);
     }
 
@@ -361,59 +414,61 @@ impl Session {
         while let Some(connected) = &mut self.connected
             && wire.has_room()
             && self.window.len().saturating_sub(connected.resends.len()) < usize::from(connected.window_max)
-            && let Some(packet_id) = connected.resends.pop_front()
+            && let Some(packet_id) = connected.resends.front().copied()
+            && self.window.get_mut(packet_id).is_none_or(|inflight| !inflight.is_stored())
         {
-            wrote |= self.resend_one(turn, packet_id, wire);
+            connected.resends.pop_front();
+            wrote |= self.send_again(turn, packet_id, true, wire);
         }
         wrote
     }
 
     /// What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25]. What has expired was sent before it did, so it is still
     /// delivered to the end (3.3.2.3.3).
-    fn resend_one<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId, wire: &mut W) -> bool {
+    fn send_again<W: Wire, J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+        dup: bool,
+        wire: &mut W,
+    ) -> bool {
         let (Some(connected), Some(inflight)) = (&mut self.connected, self.window.get_mut(packet_id)) else {
             return false;
         };
-        // Received meanwhile: the PUBREL has been sent.
+        // Received meanwhile: the PUBREL has been sent, or will be.
         let Some(queued) = &inflight.queued else {
             return false;
         };
-        let packet = Packet {
-            dup: true,
-            qos: queued.qos,
-            retain: queued.retain,
-            packet_id: Some(packet_id),
-            subscription_ids: queued.subscription_ids.as_slice(),
+        let Some(message) = queued.message() else {
+            return false;
         };
-        if write(connected, turn.now, packet, &Outgoing::from_message(&queued.message), wire) {
+        let packet = Packet::of(queued, Some(packet_id), dup);
+        let qos = queued.qos as usize;
+        if write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
+            turn.metrics.publish_sent[qos].add(u64::from(!dup));
             return true;
         }
         let position = inflight.position;
         self.window.remove(packet_id);
-        self.record_done(turn, position);
+        self.delete(turn, position);
         self.drop_message(turn, DropReason::TooLarge);
         false
     }
 }
 
-fn first_stage(qos: QoS) -> Stage {
+fn sent_stage(qos: QoS) -> Stage {
     if qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent }
 }
 
 fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
     Queued {
         position,
-        message: outgoing.message().clone(),
+        body: QueuedBody::Here(outgoing.message().clone()),
         qos,
         retain: delivery.retain,
         subscription_ids: SubscriptionIds::from_slice(delivery.subscription_ids),
         share: delivery.share.cloned(),
     }
-}
-
-fn record_queued<J: Journal>(client_id: &Arc<str>, turn: &mut Turn<'_, J>, queued: &Queued) {
-    let Queued { position, message, qos, retain, subscription_ids, share } = queued.clone();
-    turn.journal.record(client_id, Record::Queued { position, message, qos, retain, subscription_ids, share });
 }
 
 /// Bytes of the property Topic Alias.
@@ -426,6 +481,13 @@ struct Packet<'a> {
     retain: bool,
     packet_id: Option<PacketId>,
     subscription_ids: &'a [u32],
+}
+
+impl Packet<'_> {
+    fn of(queued: &Queued, packet_id: Option<PacketId>, dup: bool) -> Packet<'_> {
+        let Queued { qos, retain, .. } = *queued;
+        Packet { dup, qos, retain, packet_id, subscription_ids: queued.subscription_ids.as_slice() }
+    }
 }
 
 /// Writes a PUBLISH. False, and nothing written, when it is larger than the client accepts [MQTT-3.1.2-24].

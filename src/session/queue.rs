@@ -1,7 +1,9 @@
 //! The queue of a session: messages that wait for a connection, for room in the outbox or for a free place in the inflight
 //! window. Bounded in messages and bytes; at the bound the configured policy decides and the drop is counted.
 //!
-//! Invariant: `bytes` and `expiring` are the sums over both lanes; positions grow along each lane.
+//! The messages of a session that is written down need not be in memory: those in front are, the others are read back when their turn comes.
+//!
+//! Invariant: `bytes`, `bytes_here` and `expiring` are the sums over both lanes; positions grow along each lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,11 +40,28 @@ impl SubscriptionIds {
     }
 }
 
+/// Where the message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueuedBody {
+    Here(Arc<Message>),
+    /// On disk alone; it is read back when it is about to be sent.
+    Stored(StoredBody),
+}
+
+/// What is known of a message that is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredBody {
+    /// [`Message::size`].
+    pub size: u32,
+    /// [`Message::expires_at`].
+    pub expires_at: Option<u64>,
+}
+
 /// A message in the queue of one session, with what its subscription says about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
     pub position: Position,
-    pub message: Arc<Message>,
+    pub body: QueuedBody,
     /// The QoS of the delivery: the lesser of the publisher's and the subscription's [MQTT-3.8.4-8].
     pub qos: QoS,
     /// The RETAIN flag of the delivery.
@@ -50,6 +69,46 @@ pub struct Queued {
     pub subscription_ids: SubscriptionIds,
     /// The text of the shared subscription that brought it, `$share/name/filter`.
     pub share: Option<Arc<str>>,
+}
+
+impl Queued {
+    /// The message, if it is in memory.
+    pub fn message(&self) -> Option<&Arc<Message>> {
+        match &self.body {
+            QueuedBody::Here(message) => Some(message),
+            QueuedBody::Stored(_) => None,
+        }
+    }
+
+    /// [`Message::size`], wherever it is.
+    pub fn size(&self) -> usize {
+        match &self.body {
+            QueuedBody::Here(message) => message.size(),
+            QueuedBody::Stored(stored) => stored.size as usize,
+        }
+    }
+
+    pub fn expires_at(&self) -> Option<u64> {
+        match &self.body {
+            QueuedBody::Here(message) => message.expires_at,
+            QueuedBody::Stored(stored) => stored.expires_at,
+        }
+    }
+
+    /// Whether the Message Expiry Interval has run out [MQTT-3.3.2-5].
+    pub fn is_expired(&self, now: u64) -> bool {
+        self.expires_at().is_some_and(|at| at <= now)
+    }
+
+    /// What stays in memory when the message does not.
+    pub fn stored_body(&self) -> StoredBody {
+        // No packet is larger than 256 MiB.
+        StoredBody { size: u32::try_from(self.size()).unwrap_or(u32::MAX), expires_at: self.expires_at() }
+    }
+
+    fn bytes_here(&self) -> usize {
+        self.message().map_or(0, |message| message.size())
+    }
 }
 
 /// What happens to a message when the queue is full (`mqtt.queue_full`).
@@ -71,6 +130,8 @@ pub struct Queue {
     kept: VecDeque<Queued>,
     qos0: VecDeque<Queued>,
     bytes: usize,
+    /// The part of `bytes` that is in memory.
+    bytes_here: usize,
     /// Messages with a Message Expiry Interval.
     expiring: usize,
 }
@@ -94,6 +155,11 @@ impl Queue {
         self.bytes
     }
 
+    /// The part of it that is in memory.
+    pub fn bytes_here(&self) -> usize {
+        self.bytes_here
+    }
+
     /// Whether a message of QoS 0 waits, so that a newer one must not overtake it.
     pub fn holds_qos0(&self) -> bool {
         !self.qos0.is_empty()
@@ -110,22 +176,62 @@ impl Queue {
     }
 
     pub fn push(&mut self, queued: Queued) {
-        self.bytes += queued.message.size();
-        self.expiring += usize::from(queued.message.expires_at.is_some());
+        self.bytes += queued.size();
+        self.bytes_here += queued.bytes_here();
+        self.expiring += usize::from(queued.expires_at().is_some());
         let lane = if queued.qos == QoS::AtMostOnce { &mut self.qos0 } else { &mut self.kept };
         lane.push_back(queued);
     }
 
-    /// Takes the message that came first; with `window_open` false, the first that needs no place in the inflight window.
+    /// Takes the message that came first; with `window_open` false, the first that needs no place in the inflight window. None also when that
+    /// message has to be read back first.
     pub fn pop(&mut self, window_open: bool) -> Option<Queued> {
-        let kept = self.kept.front().filter(|_| window_open).map(|queued| queued.position);
-        let qos0 = self.qos0.front().map(|queued| queued.position);
-        match (kept, qos0) {
-            (Some(kept), Some(qos0)) if qos0 < kept => self.pop_qos0(),
+        let kept = self.kept.front().filter(|_| window_open);
+        match (kept, self.qos0.front()) {
+            (Some(kept), Some(qos0)) if qos0.position < kept.position => self.pop_qos0(),
             (None, Some(_)) => self.pop_qos0(),
-            (Some(_), _) => self.pop_kept(),
-            (None, None) => None,
+            (Some(kept), _) if kept.message().is_some() => self.pop_kept(),
+            (Some(_), _) | (None, None) => None,
         }
+    }
+
+    /// The messages in front that have to be read back, until those in front have `bytes` in memory; at most `at_most`.
+    pub fn stored_in_front(&self, bytes: usize, at_most: usize) -> Vec<Position> {
+        let mut before = 0;
+        let in_front = self.kept.iter().take_while(|queued| {
+            let within = before == 0 || before + queued.size() <= bytes;
+            before += queued.size();
+            within
+        });
+        in_front.filter(|queued| queued.message().is_none()).map(|queued| queued.position).take(at_most).collect()
+    }
+
+    /// Changes where the message at `position` is. False if it is no longer in the queue.
+    pub fn set_body(&mut self, position: Position, body: QueuedBody) -> bool {
+        let Ok(at) = self.kept.binary_search_by_key(&position, |queued| queued.position) else {
+            return false;
+        };
+        let queued = &mut self.kept[at];
+        self.bytes -= queued.size();
+        self.bytes_here -= queued.bytes_here();
+        queued.body = body;
+        self.bytes += queued.size();
+        self.bytes_here += queued.bytes_here();
+        true
+    }
+
+    /// The message of QoS 1 or 2 at `position`.
+    pub fn get(&self, position: Position) -> Option<&Queued> {
+        let at = self.kept.binary_search_by_key(&position, |queued| queued.position).ok()?;
+        self.kept.get(at)
+    }
+
+    /// Takes it out.
+    pub fn remove(&mut self, position: Position) -> Option<Queued> {
+        let at = self.kept.binary_search_by_key(&position, |queued| queued.position).ok()?;
+        let queued = self.kept.remove(at)?;
+        self.count_out(&queued);
+        Some(queued)
     }
 
     /// Takes the first message of QoS 0.
@@ -164,8 +270,9 @@ impl Queue {
     }
 
     fn count_out(&mut self, queued: &Queued) {
-        self.bytes -= queued.message.size();
-        self.expiring -= usize::from(queued.message.expires_at.is_some());
+        self.bytes -= queued.size();
+        self.bytes_here -= queued.bytes_here();
+        self.expiring -= usize::from(queued.expires_at().is_some());
         for lane in [&mut self.kept, &mut self.qos0] {
             if lane.is_empty() && lane.capacity() > CAPACITY_KEPT {
                 *lane = VecDeque::new();

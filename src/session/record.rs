@@ -1,82 +1,139 @@
-//! What a persistent session writes down. Folded over an empty session, the records of one give back all of it that must
-//! outlive the connection and the process: subscriptions, the queue with its order, packet identifiers of both directions.
+//! What a persistent session writes down. Everything of it that must outlive the connection and the process is a set of *items*: its subscriptions, the
+//! messages of its queue and window, the QoS 2 packets of its client that are not yet released. Each has a number of its own, is put when it comes or
+//! changes and deleted when it is done with; so the items that are there give back the session.
 //!
-//! At `durability = "memory"` nobody listens ([`NoJournal`]). The property test in `session/tests.rs` holds the fold equal
-//! to the session after every step.
+//! The property test in `session/tests.rs` holds what they give back equal to the session after every step.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::mqtt::{Message, PacketId, QoS, SubscriptionOptions};
+use holdfast_storage::OwnerId;
 
-use super::queue::SubscriptionIds;
+use crate::mqtt::PacketId;
 
-/// The place of a message in the queue of one session: grows by one with each message that is put there.
+use super::queue::Queued;
+use super::session::Subscription;
+
+/// The number of an item within its session: grows by one with each, from 1. It is also the place of a message in the queue.
 pub type Position = u64;
 
-/// One change of a session that must survive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
-    Subscribed {
-        filter: Arc<str>,
-        options: SubscriptionOptions,
-        subscription_id: Option<u32>,
+/// What is put under a position.
+#[derive(Debug, Clone, Copy)]
+pub enum Item<'a> {
+    Subscription {
+        filter: &'a Arc<str>,
+        subscription: Subscription,
     },
-    Unsubscribed {
-        filter: Arc<str>,
-    },
-    /// A message entered the queue.
-    Queued {
-        position: Position,
-        message: Arc<Message>,
-        qos: QoS,
-        retain: bool,
-        subscription_ids: SubscriptionIds,
-        share: Option<Arc<str>>,
-    },
-    /// It was given a packet identifier and written to a connection for the first time.
-    Sent {
-        position: Position,
-        packet_id: PacketId,
+    /// A message of QoS 1 or 2 that waits, or has been given a packet identifier.
+    Message {
+        queued: &'a Queued,
+        packet_id: Option<PacketId>,
     },
     /// PUBREC came for it: only the PUBREL is ever sent again [MQTT-4.3.3-10].
     Received {
         packet_id: PacketId,
     },
-    /// It is done with: acknowledged to the end, dropped, or given back to its share group.
-    Done {
-        position: Position,
-    },
     /// A QoS 2 PUBLISH of the client with this identifier was accepted; a repetition is not routed again.
     Accepted {
         packet_id: PacketId,
     },
-    /// The client released it with PUBREL.
-    Released {
-        packet_id: PacketId,
-    },
 }
 
-/// Where a session's records go.
+/// An item as it is found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restored {
+    Subscription { filter: Arc<str>, subscription: Subscription },
+    Message { queued: Queued, packet_id: Option<PacketId> },
+    Received { packet_id: PacketId },
+    Accepted { packet_id: PacketId },
+}
+
+/// What the session wants to be told when all that it has written down until now is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// [`Session::kept`](super::Session::kept) with this packet identifier.
+    Packet(PacketId),
+    /// [`Session::page_out`](super::Session::page_out) with this position: the message need not be in memory then.
+    Body(Position),
+}
+
+/// Where the items of sessions go.
 pub trait Journal {
-    fn record(&mut self, client_id: &Arc<str>, record: Record);
+    fn put(&mut self, owner: OwnerId, position: Position, item: Item<'_>);
+
+    fn delete(&mut self, owner: OwnerId, position: Position);
+
+    /// Whether the packets that promise something have to wait until it is kept. If not, nothing is ever asked for.
+    fn defers(&self) -> bool;
+
+    fn ask(&mut self, owner: OwnerId, asked: Asked);
 }
 
-/// The journal of durability level *memory*.
+/// The journal of a node without a data directory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoJournal;
 
 impl Journal for NoJournal {
-    fn record(&mut self, _client_id: &Arc<str>, _record: Record) {}
+    fn put(&mut self, _owner: OwnerId, _position: Position, _item: Item<'_>) {}
+
+    fn delete(&mut self, _owner: OwnerId, _position: Position) {}
+
+    fn defers(&self) -> bool {
+        false
+    }
+
+    fn ask(&mut self, _owner: OwnerId, _asked: Asked) {}
 }
 
 impl<J: Journal> Journal for &mut J {
-    fn record(&mut self, client_id: &Arc<str>, record: Record) {
-        (**self).record(client_id, record);
+    fn put(&mut self, owner: OwnerId, position: Position, item: Item<'_>) {
+        (**self).put(owner, position, item);
+    }
+
+    fn delete(&mut self, owner: OwnerId, position: Position) {
+        (**self).delete(owner, position);
+    }
+
+    fn defers(&self) -> bool {
+        (**self).defers()
+    }
+
+    fn ask(&mut self, owner: OwnerId, asked: Asked) {
+        (**self).ask(owner, asked);
     }
 }
 
-impl Journal for Vec<Record> {
-    fn record(&mut self, _client_id: &Arc<str>, record: Record) {
-        self.push(record);
+/// A journal in memory: what is on it gives back the session. For tests.
+#[derive(Debug, Clone, Default)]
+pub struct Shelf {
+    pub items: BTreeMap<Position, Restored>,
+    /// What [`Journal::defers`] says.
+    pub defers: bool,
+    pub asked: Vec<Asked>,
+}
+
+impl Journal for Shelf {
+    fn put(&mut self, _owner: OwnerId, position: Position, item: Item<'_>) {
+        let restored = match item {
+            Item::Subscription { filter, subscription } => {
+                Restored::Subscription { filter: filter.clone(), subscription }
+            }
+            Item::Message { queued, packet_id } => Restored::Message { queued: queued.clone(), packet_id },
+            Item::Received { packet_id } => Restored::Received { packet_id },
+            Item::Accepted { packet_id } => Restored::Accepted { packet_id },
+        };
+        self.items.insert(position, restored);
+    }
+
+    fn delete(&mut self, _owner: OwnerId, position: Position) {
+        assert!(self.items.remove(&position).is_some(), "what is deleted was put");
+    }
+
+    fn defers(&self) -> bool {
+        self.defers
+    }
+
+    fn ask(&mut self, _owner: OwnerId, asked: Asked) {
+        self.asked.push(asked);
     }
 }

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
+use holdfast_storage::OwnerId;
 
 use crate::mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
-use super::record::{Journal, Position, Record};
+use super::record::{Item, Journal, Position};
 use super::topic_aliases::{InboundAliases, OutboundAliases};
-use super::window::{Inflight, Stage, Window};
+use super::window::{Stage, Window};
 use super::{Agreed, Turn};
 
 /// One subscription of a session.
@@ -40,45 +41,59 @@ pub struct Connected {
 #[derive(Debug)]
 pub struct Session {
     pub(super) client_id: Arc<str>,
+    /// Under which its items are written down, if they are: from its beginning to its end, whatever its expiry interval is meanwhile.
+    pub(super) owner: Option<OwnerId>,
     pub(super) epoch: u64,
     /// The Session Expiry Interval, in seconds: 0 ends the session with its connection, `u32::MAX` never.
     pub(super) expiry_secs: u32,
-    pub(super) subscriptions: HashMap<Arc<str>, Subscription>,
+    pub(super) subscriptions: HashMap<Arc<str>, (Position, Subscription)>,
     /// Bytes of their filters.
     pub(super) subscription_bytes: usize,
     pub(super) queue: Queue,
     pub(super) window: Window,
+    /// Packets of the window that wait for what they promise to be kept, in the order in which they are to be sent.
+    pub(super) recorded: VecDeque<PacketId>,
     /// QoS 2 packets of the client that were accepted and not yet released.
-    pub(super) accepted: HashSet<PacketId>,
+    pub(super) accepted: HashMap<PacketId, Position>,
     pub(super) next_position: Position,
     pub(super) connected: Option<Connected>,
     /// When a full queue is next looked through for expired messages, in milliseconds.
     pub(super) look_for_expired_at: u64,
+    /// Messages are being read back for it.
+    pub(super) loading: bool,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
 
 impl Session {
     /// A session without history. It has no connection until [`Session::connect`].
-    pub fn new(client_id: Arc<str>) -> Session {
+    pub fn new(client_id: Arc<str>, owner: Option<OwnerId>) -> Session {
         Session {
             client_id,
+            owner,
             epoch: 0,
             expiry_secs: 0,
             subscriptions: HashMap::new(),
             subscription_bytes: 0,
             queue: Queue::default(),
             window: Window::default(),
-            accepted: HashSet::new(),
-            next_position: 0,
+            recorded: VecDeque::new(),
+            accepted: HashMap::new(),
+            next_position: 1,
             connected: None,
             look_for_expired_at: 0,
+            loading: false,
             dropped: 0,
         }
     }
 
     pub fn client_id(&self) -> &Arc<str> {
         &self.client_id
+    }
+
+    /// Under which the items of the session are written down.
+    pub fn owner(&self) -> Option<OwnerId> {
+        self.owner
     }
 
     /// The number of the lease under which the session's connection was accepted.
@@ -103,7 +118,12 @@ impl Session {
         self.expiry_secs = expiry_secs;
     }
 
-    /// Whether the session outlives its connection, so that its state is worth a record.
+    /// The lease has been granted to a new connection, which [`Session::connect`] will bring.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Whether the session outlives its connection.
     pub fn persists(&self) -> bool {
         self.expiry_secs > 0
     }
@@ -129,7 +149,7 @@ impl Session {
     }
 
     pub fn subscriptions(&self) -> impl Iterator<Item = (&Arc<str>, &Subscription)> {
-        self.subscriptions.iter()
+        self.subscriptions.iter().map(|(filter, (_, subscription))| (filter, subscription))
     }
 
     pub fn has_subscription(&self, filter: &str) -> bool {
@@ -143,36 +163,45 @@ impl Session {
         filter: &Arc<str>,
         subscription: Subscription,
     ) -> bool {
-        if self.persists() {
-            let Subscription { options, subscription_id } = subscription;
-            turn.journal
-                .record(&self.client_id, Record::Subscribed { filter: filter.clone(), options, subscription_id });
-        }
-        self.enter(filter.clone(), subscription)
+        let known = self.subscriptions.get(filter).map(|(position, _)| *position);
+        let position = known.unwrap_or_else(|| self.take_position());
+        self.put(turn, position, Item::Subscription { filter, subscription });
+        self.enter(filter.clone(), position, subscription);
+        known.is_none()
     }
 
     /// Removes a subscription. Messages of it that are under way stay under way [MQTT-3.10.4-3]. Returns whether it was there.
     pub fn unsubscribe<J: Journal>(&mut self, turn: &mut Turn<'_, J>, filter: &str) -> bool {
-        let Some(filter) = self.remove(filter) else {
+        let Some((filter, (position, _))) = self.subscriptions.remove_entry(filter) else {
             return false;
         };
-        if self.persists() {
-            turn.journal.record(&self.client_id, Record::Unsubscribed { filter });
-        }
+        self.subscription_bytes -= filter.len();
+        self.delete(turn, position);
         true
     }
 
-    fn enter(&mut self, filter: Arc<str>, subscription: Subscription) -> bool {
+    pub(super) fn enter(&mut self, filter: Arc<str>, position: Position, subscription: Subscription) {
         let bytes = filter.len();
-        let is_new = self.subscriptions.insert(filter, subscription).is_none();
+        let is_new = self.subscriptions.insert(filter, (position, subscription)).is_none();
         self.subscription_bytes += if is_new { bytes } else { 0 };
-        is_new
     }
 
-    fn remove(&mut self, filter: &str) -> Option<Arc<str>> {
-        let (filter, _) = self.subscriptions.remove_entry(filter)?;
-        self.subscription_bytes -= filter.len();
-        Some(filter)
+    pub(super) fn take_position(&mut self) -> Position {
+        let position = self.next_position;
+        self.next_position += 1;
+        position
+    }
+
+    pub(super) fn put<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position, item: Item<'_>) {
+        if let Some(owner) = self.owner {
+            turn.journal.put(owner, position, item);
+        }
+    }
+
+    pub(super) fn delete<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position) {
+        if let Some(owner) = self.owner {
+            turn.journal.delete(owner, position);
+        }
     }
 
     pub fn queue(&self) -> &Queue {
@@ -194,13 +223,9 @@ impl Session {
     }
 
     /// Takes out the messages that a member owes to its share group when it leaves: those of QoS 1, and those of QoS 2 that
-    /// were never sent [MQTT-4.8.2-5]. With `unsent_only`, those that were sent stay: their client may still acknowledge them.
-    pub fn give_back<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        share: Option<&str>,
-        unsent_only: bool,
-    ) -> Vec<Queued> {
+    /// were never sent [MQTT-4.8.2-5]. With `unsent_only`, those that were sent stay: their client may still acknowledge them. What was written down
+    /// of them is deleted by whoever takes them over.
+    pub fn give_back(&mut self, share: Option<&str>, unsent_only: bool) -> Vec<Queued> {
         let of_share = |queued: &Queued| match (&queued.share, share) {
             (Some(own), Some(wanted)) => &**own == wanted,
             (Some(_), None) => true,
@@ -215,9 +240,6 @@ impl Session {
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
         given.extend(self.queue.take(of_share));
-        for queued in &given {
-            self.record_done(turn, queued.position);
-        }
         given.retain(|queued| queued.qos != QoS::AtMostOnce);
         given
     }
@@ -236,51 +258,10 @@ impl Session {
         !self.queue.is_empty() || self.connected.as_ref().is_some_and(|connected| !connected.resends.is_empty())
     }
 
-    pub(super) fn record_done<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position) {
-        if self.persists() {
-            turn.journal.record(&self.client_id, Record::Done { position });
+    /// A message is done with: acknowledged to the end, or dropped.
+    pub(super) fn delete_message<J: Journal>(&self, turn: &mut Turn<'_, J>, position: Position, qos: QoS) {
+        if qos != QoS::AtMostOnce {
+            self.delete(turn, position);
         }
-    }
-
-    /// Applies one record to a session that is being restored. Records of messages that are gone already are no-ops.
-    pub fn restore(&mut self, record: Record) {
-        match record {
-            Record::Subscribed { filter, options, subscription_id } => {
-                self.enter(filter, Subscription { options, subscription_id });
-            }
-            Record::Unsubscribed { filter } => {
-                self.remove(&filter);
-            }
-            Record::Queued { position, message, qos, retain, subscription_ids, share } => {
-                self.next_position = self.next_position.max(position + 1);
-                self.queue.push(Queued { position, message, qos, retain, subscription_ids, share });
-            }
-            Record::Sent { position, packet_id } => self.restore_sent(position, packet_id),
-            Record::Received { packet_id } => {
-                if let Some(inflight) = self.window.get_mut(packet_id) {
-                    inflight.stage = Stage::Released;
-                    inflight.queued = None;
-                }
-            }
-            Record::Done { position } => {
-                if self.queue.take(|queued| queued.position == position).is_empty() {
-                    self.window.remove_position(position);
-                }
-            }
-            Record::Accepted { packet_id } => {
-                self.accepted.insert(packet_id);
-            }
-            Record::Released { packet_id } => {
-                self.accepted.remove(&packet_id);
-            }
-        }
-    }
-
-    fn restore_sent(&mut self, position: Position, packet_id: PacketId) {
-        let Some(queued) = self.queue.take(|queued| queued.position == position).pop() else {
-            return;
-        };
-        let stage = if queued.qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent };
-        self.window.push(Inflight { packet_id, stage, position, queued: Some(queued) });
     }
 }

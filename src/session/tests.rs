@@ -1,5 +1,5 @@
 //! Scripts of the session machine: each QoS flow with a reconnect at every step, the window, the queue and its limits; and
-//! the property that the records of a persistent session give back its state.
+//! the property that what a persistent session has written down gives back its state.
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use crate::mqtt::{
     self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
     QoS, ReasonCode, RetainHandling, SubscriptionOptions,
 };
+
+use holdfast_storage::OwnerId;
 
 use super::*;
 
@@ -72,7 +74,7 @@ struct Bench {
     pipe: Pipe,
     limits: Limits,
     metrics: ShardMetrics,
-    records: Vec<Record>,
+    shelf: Shelf,
     now: u64,
     epoch: u64,
 }
@@ -87,6 +89,7 @@ fn limits() -> Limits {
         subscriptions_max: 100,
         queued_messages_max: 100,
         queued_bytes_max: 1_000_000,
+        queue_window_bytes: 1_000_000,
         queue_full: QueueFull::DropOldest,
         queue_qos0: false,
         session_expiry_max_secs: u32::MAX,
@@ -102,13 +105,14 @@ impl Bench {
     }
 
     fn with(limits: Limits, expiry: u32, properties: &[Property<'_>]) -> Bench {
-        let session = Session::new("client".into());
+        let owner = (expiry > 0).then_some(OwnerId(20));
+        let session = Session::new("client".into(), owner);
         let mut bench = Bench {
             session,
             pipe: Pipe::default(),
             limits,
             metrics: ShardMetrics::default(),
-            records: Vec::new(),
+            shelf: Shelf::default(),
             now: 1_000,
             epoch: 0,
         };
@@ -151,8 +155,8 @@ impl Bench {
         self.pipe.read()
     }
 
-    fn in_turn<R>(&mut self, act: impl FnOnce(&mut Session, &mut Turn<'_, &mut Vec<Record>>, &mut Pipe) -> R) -> R {
-        let mut turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.records };
+    fn in_turn<R>(&mut self, act: impl FnOnce(&mut Session, &mut Turn<'_, &mut Shelf>, &mut Pipe) -> R) -> R {
+        let mut turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.shelf };
         act(&mut self.session, &mut turn, &mut self.pipe)
     }
 
@@ -179,7 +183,10 @@ impl Bench {
             match kind {
                 "puback" => session.puback(turn, packet_id)?,
                 "pubrec" => session.pubrec(turn, &ack, pipe.buffer())?,
-                "pubrel" => session.pubrel(turn, packet_id, pipe.buffer()),
+                "pubrel" => {
+                    let answer = session.pubrel(turn, packet_id);
+                    session.write_answer(answer, pipe.buffer());
+                }
                 _ => session.pubcomp(turn, packet_id)?,
             }
             session.pump(turn, pipe);
@@ -208,7 +215,9 @@ impl Bench {
                 Inbound::Repeated => "repeated",
                 Inbound::Refused(_) => "refused",
             };
-            session.acknowledge(turn, &publish, reason, pipe.buffer());
+            if let Some(answer) = session.acknowledge(turn, &publish, reason) {
+                session.write_answer(answer, pipe.buffer());
+            }
             Ok(routed)
         })
     }
@@ -394,7 +403,7 @@ fn a_full_queue_drops_the_oldest_or_the_newest_or_ends_the_connection() {
             .session
             .queue()
             .iter()
-            .map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned())
+            .map(|queued| String::from_utf8_lossy(&queued.message().unwrap().payload).into_owned())
             .collect();
         kept.join("")
     };
@@ -506,7 +515,7 @@ fn a_session_that_ends_with_its_connection_keeps_no_bodies() {
     let mut bench = Bench::with(limits(), 0, &[]);
     bench.send("a", AtLeastOnce);
     assert!(bench.session.window.iter().all(|inflight| inflight.queued.is_none()));
-    assert!(bench.records.is_empty(), "and writes nothing down");
+    assert!(bench.shelf.items.is_empty(), "and writes nothing down");
 }
 
 #[test]
@@ -520,8 +529,8 @@ fn a_member_gives_back_qos_1_and_what_it_never_sent_of_qos_2() {
         });
     }
     let given = |bench: &mut Bench, unsent_only| -> String {
-        let given = bench.in_turn(|session, turn, _| session.give_back(turn, Some("$share/g/t"), unsent_only));
-        given.iter().map(|queued| String::from_utf8_lossy(&queued.message.payload).into_owned()).collect()
+        let given = bench.session.give_back(Some("$share/g/t"), unsent_only);
+        given.iter().map(|queued| String::from_utf8_lossy(&queued.message().unwrap().payload).into_owned()).collect()
     };
     assert_eq!(given(&mut bench, true), "34", "a member that may come back keeps what it was sent");
     assert_eq!(given(&mut bench, false), "1", "one that leaves for good keeps QoS 2 in delivery [MQTT-4.8.2-5]");
@@ -564,6 +573,8 @@ enum Step {
     Unsubscribe(u8),
     Congest(bool),
     Wait(u64),
+    Keep(bool),
+    ReadBack,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -579,6 +590,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u8..4).prop_map(Step::Unsubscribe),
         1 => any::<bool>().prop_map(Step::Congest),
         1 => (0u64..3_000).prop_map(Step::Wait),
+        4 => any::<bool>().prop_map(Step::Keep),
+        2 => Just(Step::ReadBack),
     ];
     prop::collection::vec(step, 1..80)
 }
@@ -619,24 +632,172 @@ fn take_step(bench: &mut Bench, number: usize, step: Step) {
             }
         }
         Step::Wait(ms) => bench.now += ms,
+        Step::Keep(all) => bench.keep(all),
+        Step::ReadBack => bench.read_back(),
     }
+}
+
+impl Bench {
+    /// The disk has what was written down: all who asked are told, or the first of them only.
+    fn keep(&mut self, all: bool) {
+        let asked = if all {
+            std::mem::take(&mut self.shelf.asked)
+        } else {
+            self.shelf.asked.drain(..1.min(self.shelf.asked.len())).collect()
+        };
+        for asked in asked {
+            self.in_turn(|session, turn, pipe| match asked {
+                Asked::Packet(packet_id) => {
+                    let wire = session.connected().is_some().then_some(pipe);
+                    session.kept(turn, packet_id, wire);
+                }
+                Asked::Body(position) => session.page_out(turn.limits.queue_window_bytes, position),
+            });
+        }
+    }
+
+    /// Reads back what the session wants, as the shard would.
+    fn read_back(&mut self) {
+        let window = self.limits.queue_window_bytes;
+        while let wanted = self.session.wanted(window)
+            && !wanted.is_empty()
+        {
+            self.session.reading_ends();
+            for position in wanted {
+                let Some(Restored::Message { queued, .. }) = self.shelf.items.get(&position) else {
+                    panic!("{position}")
+                };
+                let message = queued.message().cloned();
+                self.in_turn(|session, turn, _| assert!(session.read_back(turn, position, message)));
+            }
+            self.in_turn(|session, turn, pipe| session.pump(turn, pipe));
+        }
+    }
+}
+
+fn deferring(limits: Limits) -> Bench {
+    let mut bench = Bench::with(limits, 3600, &[]);
+    bench.shelf.defers = true;
+    bench
+}
+
+#[test]
+fn qos_2_out_is_sent_when_its_packet_id_is_kept_and_released_when_its_pubrec_is() {
+    let mut bench = deferring(limits());
+    bench.send("a", ExactlyOnce);
+    bench.send("b", ExactlyOnce);
+    bench.send("c", AtLeastOnce);
+    assert_eq!(bench.pipe.read(), ["publish c qos 1 id 3"], "QoS 1 may be sent again");
+    bench.keep(true);
+    assert_eq!(bench.pipe.read(), ["publish a qos 2 id 1", "publish b qos 2 id 2"]);
+    assert!(bench.ack("pubrec", 1).is_empty());
+    assert!(bench.ack("pubrec", 1).is_empty(), "a repeated PUBREC");
+    bench.keep(true);
+    assert_eq!(bench.pipe.read(), ["pubrel 1 Success"]);
+    assert_eq!(bench.reconnect(), ["pubrel 1 Success", "publish b qos 2 id 2 dup", "publish c qos 1 id 3 dup"]);
+}
+
+#[test]
+fn qos_2_out_keeps_its_order_however_the_disk_answers() {
+    let mut bench = deferring(limits());
+    bench.send("a", ExactlyOnce);
+    bench.send("b", ExactlyOnce);
+    bench.shelf.asked.reverse();
+    bench.keep(false);
+    assert!(bench.pipe.read().is_empty());
+    bench.keep(false);
+    assert_eq!(bench.pipe.read(), ["publish a qos 2 id 1", "publish b qos 2 id 2"]);
+}
+
+#[test]
+fn what_was_not_kept_when_the_client_came_back_is_sent_when_it_is() {
+    let mut bench = deferring(limits());
+    bench.send("a", ExactlyOnce);
+    assert!(bench.reconnect().is_empty());
+    bench.keep(true);
+    assert_eq!(bench.pipe.read(), ["publish a qos 2 id 1"]);
+}
+
+#[test]
+fn a_long_queue_leaves_the_memory_and_comes_back_in_order() {
+    let mut bench = deferring(Limits { queue_window_bytes: 600, inflight_max: 1_000, ..limits() });
+    bench.session.disconnect();
+    for n in 0..50 {
+        bench.send(&n.to_string(), if n % 3 == 0 { ExactlyOnce } else { AtLeastOnce });
+        bench.keep(true);
+    }
+    assert!(bench.session.queue().bytes_here() <= 600, "{}", bench.session.queue().bytes_here());
+    assert!(bench.session.queue().bytes() > 5_000);
+    let mut sent = bench.reconnect();
+    for _ in 0..60 {
+        bench.read_back();
+        bench.keep(true);
+        sent.extend(bench.pipe.read());
+    }
+    let of = |qos: &str| -> Vec<u32> {
+        let payloads = sent.iter().filter(|words| words.contains(qos)).map(|words| words.split(' ').nth(1).unwrap());
+        payloads.map(|payload| payload.parse().unwrap()).collect()
+    };
+    assert_eq!(of("qos 2"), (0..50).filter(|n| n % 3 == 0).collect::<Vec<_>>());
+    assert_eq!(of("qos 1"), (0..50).filter(|n| n % 3 != 0).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_that_cannot_be_read_back_is_lost_alone() {
+    let mut bench = deferring(Limits { queue_window_bytes: 0, ..limits() });
+    bench.session.disconnect();
+    bench.send("a", AtLeastOnce);
+    bench.send("b", AtLeastOnce);
+    bench.keep(true);
+    assert!(bench.reconnect().is_empty());
+    let wanted = bench.session.wanted(0);
+    assert_eq!(wanted.len(), 1);
+    bench.session.reading_ends();
+    bench.in_turn(|session, turn, _| assert!(!session.read_back(turn, wanted[0], None)));
+    assert_eq!(bench.dropped(DropReason::Damaged), 1);
+    bench.read_back();
+    assert_eq!(bench.pipe.read(), ["publish b qos 1 id 1"]);
+    assert_eq!(bench.shelf.items.len(), 1);
+}
+
+/// What a restart finds is on disk alone, and nothing waits any more for what was kept.
+fn as_stored(queued: &queue::Queued) -> queue::Queued {
+    queue::Queued { body: QueuedBody::Stored(queued.stored_body()), ..queued.clone() }
+}
+
+fn window_at_rest(session: &Session) -> Vec<window::Inflight> {
+    let mut window: Vec<_> = session.window.iter().cloned().collect();
+    window.sort_by_key(|inflight| inflight.position);
+    for inflight in &mut window {
+        inflight.queued = inflight.queued.as_ref().map(as_stored);
+        inflight.stage = match inflight.stage {
+            window::Stage::QoS2Recorded | window::Stage::QoS2Kept => window::Stage::QoS2Sent,
+            window::Stage::Received => window::Stage::Released,
+            stage => stage,
+        };
+    }
+    window
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_records_of_a_session_give_back_its_state(steps in steps()) {
-        let limits = Limits { queued_messages_max: 5, ..limits() };
+    fn what_a_session_has_written_down_gives_back_its_state(steps in steps(), defers: bool, window_bytes in 0usize..1_000) {
+        let limits = Limits { queued_messages_max: 5, queue_window_bytes: window_bytes, ..limits() };
         let mut bench = Bench::with(limits, 3600, &[Property::ReceiveMaximum(3)]);
+        bench.shelf.defers = defers;
         for (number, step) in steps.into_iter().enumerate() {
             take_step(&mut bench, number, step);
-            let mut restored = Session::new("client".into());
-            bench.records.iter().cloned().for_each(|record| restored.restore(record));
-            prop_assert_eq!(&restored.queue, &bench.session.queue);
-            prop_assert_eq!(restored.window.iter().collect::<Vec<_>>(), bench.session.window.iter().collect::<Vec<_>>());
+            let mut restored = Session::new("client".into(), None);
+            bench.shelf.items.iter().for_each(|(position, item)| restored.restore(*position, item.clone()));
+            let kept = |session: &Session| session.queue.iter().filter(|queued| queued.qos > AtMostOnce).map(as_stored).collect::<Vec<_>>();
+            prop_assert_eq!(kept(&restored), kept(&bench.session));
+            prop_assert_eq!(window_at_rest(&restored), window_at_rest(&bench.session));
             prop_assert_eq!(&restored.accepted, &bench.session.accepted);
             prop_assert_eq!(&restored.subscriptions, &bench.session.subscriptions);
+            let positions: std::collections::BTreeSet<_> = bench.session.positions().into_iter().collect();
+            prop_assert_eq!(positions, bench.shelf.items.keys().copied().collect());
         }
     }
 }

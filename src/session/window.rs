@@ -13,8 +13,14 @@ use super::queue::Queued;
 pub enum Stage {
     /// QoS 1: PUBACK is awaited.
     QoS1Sent,
+    /// QoS 2: the packet identifier is being written down; the PUBLISH follows when that is kept, else it might go out again with another one.
+    QoS2Recorded,
+    /// QoS 2: that is kept, and the PUBLISH follows those before it.
+    QoS2Kept,
     /// QoS 2: PUBREC is awaited.
     QoS2Sent,
+    /// QoS 2: PUBREC came and is being written down; the PUBREL follows when that is kept, else the PUBLISH might go out once more.
+    Received,
     /// QoS 2: PUBREL was sent, PUBCOMP is awaited.
     Released,
 }
@@ -28,6 +34,13 @@ pub struct Inflight {
     /// The position of the message in the session's records.
     pub position: u64,
     pub queued: Option<Queued>,
+}
+
+impl Inflight {
+    /// Whether its message has to be read back before it can be sent again.
+    pub fn is_stored(&self) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.message().is_none())
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,9 +75,8 @@ impl Window {
         self.entries.remove(at)
     }
 
-    pub fn remove_position(&mut self, position: u64) -> Option<Inflight> {
-        let at = self.entries.iter().position(|inflight| inflight.position == position)?;
-        self.entries.remove(at)
+    pub fn get_position(&mut self, position: u64) -> Option<&mut Inflight> {
+        self.entries.iter_mut().find(|inflight| inflight.position == position)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Inflight> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
 use tracing::{info, warn};
 
+use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
@@ -16,9 +17,9 @@ use crate::topic::TopicFilter;
 
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
+use super::keeping::{Due, Owed};
 use super::outbox::Outbox;
 use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
-use crate::session::NoJournal;
 
 /// What is kept between CONNECT and CONNACK.
 pub(super) struct Connecting {
@@ -26,6 +27,9 @@ pub(super) struct Connecting {
     assigned_client_id: bool,
     /// Bytes that the client sent behind its CONNECT.
     rest: Vec<u8>,
+    /// Of the lease, once it is granted, and whether there was a session then.
+    epoch: u64,
+    resumed: bool,
 }
 
 impl Shard {
@@ -51,6 +55,9 @@ impl Shard {
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let (key, serial) = self.admit(greeted, agreed);
         match will {
+            _ if expiry_secs > 0 && self.storage_is_failing() => {
+                self.refuse(key, ReasonCode::ServerUnavailable, "the disk fails: a session that must be kept cannot be")
+            }
             _ if self.stopping => self.refuse(key, ReasonCode::ServerUnavailable, "the server is shutting down"),
             _ if !fits => {
                 self.refuse(key, ReasonCode::PacketTooLarge, "no CONNACK fits the Maximum Packet Size [MQTT-3.1.2-24]")
@@ -84,6 +91,8 @@ impl Shard {
                 agreed,
                 assigned_client_id: greeted.assigned_client_id,
                 rest: greeted.rest,
+                epoch: 0,
+                resumed: false,
             })),
             outbox: Outbox::default(),
             partial: Vec::new(),
@@ -92,6 +101,10 @@ impl Shard {
             handling: false,
             paused: false,
             stalled: false,
+            answers: VecDeque::new(),
+            answered: 0,
+            unanswered: false,
+            held: false,
             unwritable: false,
             shut: false,
             timer: None,
@@ -126,7 +139,7 @@ impl Shard {
         self.begin_closing(key, Close::Refused { reason });
     }
 
-    /// The lease of the client id was granted: the older connection goes, the session comes, CONNACK is written.
+    /// The lease of the client id was granted: the older connection goes, the session comes, and the CONNACK is written when that is kept.
     pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
@@ -140,20 +153,50 @@ impl Shard {
             return;
         };
         let client_id = connection.client_id.clone();
-        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
+        let State::Connecting(connecting) = &mut connection.state else {
             return;
         };
+        connecting.epoch = epoch;
+        let persists = connecting.agreed.session_expiry_secs > 0;
         self.take_over(&client_id, key);
+        let mut waits = persists;
         if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
             // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
             // it is still here.
+            waits |= self.sessions[older as usize].session.owner().is_some();
             self.end_session(older);
         }
-        let session = self.session_of(&client_id);
-        let resumed = session_present && self.sessions[session as usize].session.epoch() > 0;
-        self.open(key, session, epoch, &connecting.agreed);
-        self.write_connack(key, session, &connecting, resumed);
-        self.log_connect(key, &connecting.agreed, resumed);
+        let resumed = session_present && self.by_client.contains_key(&client_id);
+        let session = self.session_of(&client_id, epoch, persists);
+        self.sessions[session as usize].session.set_epoch(epoch);
+        if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
+            connecting.resumed = resumed;
+        }
+        if waits && self.keeping.defers() {
+            self.keeping.when_kept(Due::Admit { connection: key, serial });
+        } else {
+            self.admitted(key, serial);
+        }
+    }
+
+    /// The session is kept: the connection is let in.
+    pub(super) fn admitted(&mut self, key: ConnectionKey, serial: u64) {
+        let Some(connection) = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        let client_id = connection.client_id.clone();
+        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
+            return;
+        };
+        let own = |session: &SessionKey| self.sessions[*session as usize].session.epoch() == connecting.epoch;
+        let Some(session) = self.by_client.get(&client_id).copied().filter(own) else {
+            self.refuse(key, ReasonCode::ServerBusy, "another connection has come with this client id meanwhile");
+            return;
+        };
+        self.open(key, session, connecting.epoch, &connecting.agreed);
+        self.write_connack(key, session, &connecting);
+        self.log_connect(key, &connecting.agreed, connecting.resumed);
         self.arm_timer(key);
         self.mark_dirty(key);
         if !connecting.rest.is_empty() {
@@ -193,14 +236,26 @@ impl Shard {
     }
 
     /// The session of a client id, a new one if there is none.
-    fn session_of(&mut self, client_id: &Arc<str>) -> SessionKey {
+    fn session_of(&mut self, client_id: &Arc<str>, epoch: u64, persists: bool) -> SessionKey {
         if let Some(session) = self.by_client.get(client_id) {
             return *session;
         }
-        let session = Session::new(client_id.clone());
+        let owner = (persists && self.keeping.storage().is_some()).then(|| self.shared.next_owner());
+        if let Some(owner) = owner {
+            self.keeping.put(owner, journal::HEADER, journal::encode_header(client_id, epoch), None);
+        }
+        self.enter_session(Session::new(client_id.clone(), owner))
+    }
+
+    /// Enters a session that is new here.
+    pub(super) fn enter_session(&mut self, session: Session) -> SessionKey {
+        let (client_id, owner) = (session.client_id().clone(), session.owner());
         let slot = SessionSlot { session, connection: None, target: (0, 0), replays: VecDeque::new() };
         let session = self.sessions.insert(slot) as SessionKey;
-        self.by_client.insert(client_id.clone(), session);
+        self.by_client.insert(client_id, session);
+        if let Some(owner) = owner {
+            self.by_owner.insert(owner, session);
+        }
         self.metrics().sessions.add(1);
         session
     }
@@ -216,7 +271,8 @@ impl Shard {
     }
 
     /// CONNACK, then everything that was under way, then what waited [MQTT-3.2.0-1], [MQTT-4.4.0-1].
-    fn write_connack(&mut self, key: ConnectionKey, session: SessionKey, connecting: &Connecting, resumed: bool) {
+    fn write_connack(&mut self, key: ConnectionKey, session: SessionKey, connecting: &Connecting) {
+        let resumed = connecting.resumed;
         let mut turn = turn!(self);
         let session = &mut self.sessions[session as usize].session;
         let outbox = &mut self.connections[key as usize].outbox;
@@ -225,7 +281,7 @@ impl Shard {
         if resumed {
             turn.metrics.sessions_resumed.add(1);
             session.resend(&mut turn, outbox);
-            session.pump(&mut turn, outbox);
+            self.pump(key);
         }
     }
 
@@ -334,9 +390,19 @@ impl Shard {
         }
         self.propose_removed(removed);
         drop(order);
-        self.give_back(session, None, false);
+        let gave_back = self.give_back(session, None, false);
         let slot = self.sessions.remove(session as usize);
         self.by_client.remove(slot.session.client_id());
+        if let Some(owner) = slot.session.owner() {
+            self.by_owner.remove(&owner);
+            if gave_back {
+                // What was given back is deleted by whoever takes it over.
+                slot.session.positions().into_iter().for_each(|position| self.keeping.delete(owner, position));
+                self.keeping.delete(owner, journal::HEADER);
+            } else {
+                self.keeping.drop_owner(owner);
+            }
+        }
         self.metrics().sessions.sub(1);
         self.metrics().sessions_ended.add(1);
         self.metrics().subscriptions.sub(subscriptions.len() as u64);
@@ -354,19 +420,27 @@ impl Shard {
     }
 
     /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is
-    /// nobody else.
-    pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) {
+    /// nobody else. Returns whether there was any.
+    pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) -> bool {
         let slot = &mut self.sessions[session as usize];
         if slot.session.queue().is_empty() && (unsent_only || slot.session.inflight_count() == 0) {
-            return;
+            return false;
         }
-        let mut turn = turn!(self);
-        let given = slot.session.give_back(&mut turn, share, unsent_only);
+        let owner = slot.session.owner();
+        let given = slot.session.give_back(share, unsent_only);
+        let any = !given.is_empty();
+        let mut stored = Vec::new();
         for queued in given {
-            if let Some(share) = &queued.share {
-                self.offer_again(share.clone(), &queued.message, 0);
+            let owed = Owed { leg: None, from: owner.map(|owner| (owner, queued.position)) };
+            match (queued.message(), &queued.share) {
+                (Some(message), Some(share)) => self.offer_again(share.clone(), message, 0, owed),
+                _ => stored.push(queued),
             }
         }
+        if let Some(owner) = owner.filter(|_| !stored.is_empty()) {
+            self.read_back_to_offer(owner, stored);
+        }
+        any
     }
 }
 

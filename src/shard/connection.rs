@@ -1,6 +1,7 @@
 //! The life of a connection on its shard: its task, reading, writing, timers, and its end.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits;
 use crate::mqtt::{self, Disconnect, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
-use crate::session::Wire;
+use crate::session::{Answer, Wire};
 use crate::subscriptions::SessionKey;
 
 use super::byte_stream::ByteStream;
@@ -49,8 +50,16 @@ pub(super) struct Connection {
     pub handling: bool,
     /// Not read until the outbox has emptied.
     pub paused: bool,
-    /// Not read until another shard has caught up.
+    /// Not read until another shard, or the disk, has caught up.
     pub stalled: bool,
+    /// Answers to its packets, in their order, and whether each may go; nothing is here when none waits.
+    pub answers: VecDeque<(Answer, bool)>,
+    /// Answers that have left the queue: the number of the first one in it.
+    pub answered: u64,
+    /// Not read until some of them have gone.
+    pub unanswered: bool,
+    /// Not read until there is room on the disk: its next packet, which is in `partial`, must not be taken before.
+    pub held: bool,
     /// Writing has failed: nothing is sent any more, and what the client sent before it went is still read, its DISCONNECT perhaps.
     pub unwritable: bool,
     /// The stream was shut down; what the client still sends is thrown away, so that it gets to read the last packet.
@@ -112,7 +121,7 @@ impl Future for ConnectionTask {
 }
 
 impl Shard {
-    fn is_current(&self, key: ConnectionKey, serial: u64) -> bool {
+    pub(super) fn is_current(&self, key: ConnectionKey, serial: u64) -> bool {
         self.connections.get(key as usize).is_some_and(|connection| connection.serial == serial)
     }
 
@@ -152,6 +161,7 @@ impl Shard {
             self.flush_connection(key);
         }
         if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Open { .. }) {
+            self.take_up_held(key, serial);
             self.poll_read(key, serial, cx);
         }
         if self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Closing) {
@@ -202,7 +212,11 @@ impl Shard {
             connection.paused = true;
             return false;
         }
-        if self.stalled_on != 0 {
+        if connection.answers.len() >= limits::UNANSWERED_MAX {
+            connection.unanswered = true;
+            return false;
+        }
+        if self.stalled_on != 0 || self.keeping.behind || connection.held {
             if !connection.stalled {
                 connection.stalled = true;
                 self.stalled.push(key);
@@ -211,6 +225,15 @@ impl Shard {
         }
         connection.stalled = false;
         true
+    }
+
+    /// There is room on the disk again: what was held is handled before anything newer.
+    fn take_up_held(&mut self, key: ConnectionKey, serial: u64) {
+        if self.connections[key as usize].held && !self.storage_is_short() {
+            self.connections[key as usize].held = false;
+            let held = std::mem::take(&mut self.connections[key as usize].partial);
+            self.received(key, serial, &held);
+        }
     }
 
     /// One read into `buffer`, behind the bytes of an unfinished packet. Ready(n): `buffer[..n]` is to be handled;
@@ -263,6 +286,7 @@ impl Shard {
                 break;
             };
             let version = connection.version;
+            let before = used;
             let packet = match mqtt::next_frame(&bytes[used..], self.shared.limits.packet_size_max) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
@@ -271,6 +295,13 @@ impl Shard {
                 }
                 Err(malformed) => Err(malformed),
             };
+            if let Ok(Packet::Publish(publish)) = &packet
+                && self.must_hold(session, version, publish)
+            {
+                used = before;
+                self.connections[key as usize].held = true;
+                break;
+            }
             packets += 1;
             let outcome = match &packet {
                 Ok(packet) => self.handle_packet(key, session, packet),
@@ -556,7 +587,7 @@ impl Shard {
         self.arm_timer(key);
     }
 
-    /// [MQTT-3.1.2-22]. While this shard does not read because another one is behind, silence is not the client's; nor while it waits for the
+    /// [MQTT-3.1.2-22]. While this shard does not read because another one or the disk is behind, silence is not the client's; nor while it waits for the
     /// client to take what it was sent, as long as that goes on.
     fn judge_keep_alive(&mut self, key: ConnectionKey) {
         let now = self.now;
@@ -564,7 +595,8 @@ impl Shard {
             return;
         };
         let progressed = connection.outbox.take_progress();
-        let unread = self.stalled_on != 0 || (connection.paused && progressed);
+        let waits = self.stalled_on != 0 || self.keeping.behind || connection.unanswered || connection.held;
+        let unread = waits || (connection.paused && progressed);
         let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;
         };

@@ -10,12 +10,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use holdfast_raft::{Effect, Outcome};
+use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::limits;
 use crate::mqtt::{Message, ReasonCode};
 use crate::subscriptions::{Picked, ShardId};
 
 use super::greeted::Greeted;
+use super::keeping::{Leg, Owed, PromiseKey};
 
 /// The number by which a shard knows the outcome of a command it proposed.
 pub type Ticket = u64;
@@ -28,9 +30,19 @@ pub enum Event {
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
     /// A message that matches a filter of this shard.
-    Publish(Arc<Message>),
+    Publish { message: Arc<Message>, leg: Option<Leg> },
     /// A message for one member of a share group.
-    Shared { picked: Picked, message: Arc<Message>, attempts: u8 },
+    Shared { picked: Picked, message: Arc<Message>, attempts: u8, owed: Owed },
+    /// What this shard sent to another one with a leg is kept.
+    Answered { promise: PromiseKey },
+    /// The same, and what was written down of it, to be kept together with the rest; `reply` waits until it is.
+    Parts { promise: PromiseKey, entries: Vec<Entry>, reply: Option<Leg> },
+    /// Everything that this shard handed to the storage up to this submission is kept.
+    Kept { submission: u64 },
+    /// Messages that this shard asked for have been read back, as far as they could be.
+    ReadBack { ticket: u64, bodies: Vec<(OwnerId, ItemId, Option<Vec<u8>>)> },
+    /// The storage is in another state than before.
+    StorageChanged,
     /// A proposed command was applied.
     Outcome { ticket: Ticket, outcome: Outcome },
     /// The control state says what this shard has to do.
@@ -44,13 +56,13 @@ pub enum Event {
 impl Event {
     /// Whether it brings a message for subscribers of this shard.
     pub fn is_message(&self) -> bool {
-        matches!(self, Event::Publish(_) | Event::Shared { .. })
+        matches!(self, Event::Publish { .. } | Event::Shared { .. })
     }
 
     /// Bytes that count against the mailbox; 0 for what is no message.
     fn message_bytes(&self) -> usize {
         match self {
-            Event::Publish(message) | Event::Shared { message, .. } => message.size(),
+            Event::Publish { message, .. } | Event::Shared { message, .. } => message.size(),
             _ => 0,
         }
     }
@@ -139,7 +151,7 @@ mod tests {
     use crate::mqtt::QoS;
 
     fn message() -> Event {
-        Event::Publish(Arc::new(Message {
+        let message = Arc::new(Message {
             id: Default::default(),
             topic: "t".into(),
             payload: Default::default(),
@@ -148,7 +160,8 @@ mod tests {
             retain: false,
             expires_at: None,
             publisher: "p".into(),
-        }))
+        });
+        Event::Publish { message, leg: None }
     }
 
     #[test]

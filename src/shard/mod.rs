@@ -6,7 +6,7 @@
 //! were ready in the same turn and writes once for each connection that has something to send.
 //!
 //! Read `connection.rs` for the life of a connection, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
-//! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages.
+//! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
@@ -15,10 +15,13 @@ pub mod clock;
 mod connecting;
 mod connection;
 pub mod greeted;
+pub mod keeping;
 pub mod mailbox;
 mod outbox;
 mod packets;
 mod publishing;
+mod reading_back;
+pub mod restoring;
 mod subscribing;
 mod timers;
 
@@ -27,6 +30,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -35,16 +39,18 @@ use parking_lot::RwLock;
 use slab::Slab;
 
 use holdfast_raft::{Applied, Command, Effect};
+use holdfast_storage::{OwnerId, Storage};
 
 use crate::limits;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
 use crate::retained;
-use crate::session::{self, Session, Turn};
+use crate::session::{self, Queued, Session, Turn};
 use crate::subscriptions::{NodeIndex, SessionKey, ShardId, ShardIndex};
 
 use clock::Clock;
 use connection::{Connection, ConnectionTask};
+use keeping::Keeping;
 use mailbox::{Event, Mailbox, Ticket};
 use outbox::BufferPool;
 use timers::Timers;
@@ -68,9 +74,47 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,
+    pub storage_level: StorageLevel,
+    /// The number of the last session that was to be written down.
+    pub owners: AtomicU64,
+}
+
+/// Whether there is room on the disk: written by whoever hears of it, read at every publish.
+#[derive(Debug, Default)]
+pub struct StorageLevel(AtomicU8);
+
+impl StorageLevel {
+    pub fn set(&self, state: &holdfast_storage::State) {
+        let level = match state {
+            holdfast_storage::State::Ok => 0,
+            holdfast_storage::State::Low => 1,
+            holdfast_storage::State::Failing(_) => 2,
+        };
+        self.0.store(level, Ordering::Release);
+    }
+
+    /// No new messages are to be written down.
+    pub fn is_short(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+
+    /// Nothing can be written down.
+    pub fn is_failing(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 1
+    }
+
+    /// What `$SYS` says.
+    pub fn label(&self) -> &'static str {
+        ["ok", "low", "failing"][usize::from(self.0.load(Ordering::Acquire).min(2))]
+    }
 }
 
 impl Shared {
+    /// A number that no session ever had.
+    pub fn next_owner(&self) -> OwnerId {
+        OwnerId(self.owners.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     /// The shard of a client id.
     pub fn shard_of(&self, client_id: &str) -> ShardId {
         use std::hash::BuildHasher;
@@ -111,6 +155,11 @@ pub struct Shard {
     now: u64,
     sessions: Slab<SessionSlot>,
     by_client: HashMap<Arc<str>, SessionKey, foldhash::quality::RandomState>,
+    /// The sessions that are written down.
+    by_owner: HashMap<OwnerId, SessionKey>,
+    keeping: Keeping,
+    /// Messages that were given back and have to be read before anybody can be offered them.
+    offered: HashMap<Ticket, Vec<Queued>>,
     connections: Slab<Connection>,
     next_serial: u64,
     index: ShardIndex,
@@ -147,12 +196,23 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub fn new(id: ShardId, shared: Arc<Shared>, control: Arc<dyn ControlPlane>) -> Shard {
+    /// A shard without sessions. `sequence` is where its stream begins; with a storage what it promises waits for that, if it `defers`.
+    pub fn new(
+        id: ShardId,
+        shared: Arc<Shared>,
+        control: Arc<dyn ControlPlane>,
+        sequence: u64,
+        storage: Option<Storage>,
+        defers: bool,
+    ) -> Shard {
         let shards = shared.mailboxes.len();
         Shard {
             id,
             now: shared.clock.now(),
             control,
+            by_owner: HashMap::new(),
+            keeping: Keeping::new(storage, defers),
+            offered: HashMap::new(),
             sessions: Slab::new(),
             by_client: HashMap::default(),
             connections: Slab::new(),
@@ -168,7 +228,7 @@ impl Shard {
             mail: (0..shards).map(|_| Vec::new()).collect(),
             stalled_on: 0,
             stalled: Vec::new(),
-            sequence: 0,
+            sequence,
             targets: Vec::new(),
             target_serial: 0,
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
@@ -188,6 +248,7 @@ impl Shard {
 
     fn propose(&mut self, command: Command) {
         if let Some(applied) = self.control.propose(self.id, None, command) {
+            self.keeping.write_leases(applied.changes);
             self.inbox.extend(applied.effects.into_iter().map(Event::Effect));
         }
     }
@@ -197,7 +258,8 @@ impl Shard {
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.pending.insert(ticket, pending);
-        if let Some(Applied { outcome, effects }) = self.control.propose(self.id, Some(ticket), command) {
+        if let Some(Applied { outcome, effects, changes }) = self.control.propose(self.id, Some(ticket), command) {
+            self.keeping.write_leases(changes);
             self.take_mail();
             self.inbox.extend(effects.into_iter().map(Event::Effect));
             self.inbox.push_back(Event::Outcome { ticket, outcome });
@@ -223,9 +285,12 @@ impl Shard {
         loop {
             self.close_overflowed();
             let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
-                return;
+                break;
             };
             self.handle(event);
+        }
+        if self.keeping.has_to_submit() {
+            self.wake_flusher();
         }
     }
 
@@ -240,8 +305,16 @@ impl Shard {
         match event {
             Event::Connection(greeted) => self.connect(*greeted),
             Event::Accept(message) => self.accept(*message),
-            Event::Publish(message) => self.deliver_from_shard(&message),
-            Event::Shared { picked, message, attempts } => self.deliver_shared(picked, &message, attempts),
+            Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
+            Event::Shared { picked, message, attempts, owed } => {
+                self.keeping.close_section();
+                self.deliver_shared(picked, &message, attempts, owed);
+            }
+            Event::Answered { promise } => self.answered(promise),
+            Event::Parts { promise, entries, reply } => self.add_parts(promise, entries, Vec::new(), reply),
+            Event::Kept { submission } => self.kept(submission),
+            Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
+            Event::StorageChanged => self.storage_changed(),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
                 Some(Pending::Connect { connection, serial }) => self.connected(connection, serial, outcome),
                 Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
@@ -257,7 +330,12 @@ impl Shard {
     /// Another shard has caught up: reads go on when none is left behind.
     fn caught_up(&mut self, shard: ShardId) {
         self.stalled_on &= !(1 << shard);
-        if self.stalled_on == 0 {
+        self.read_on();
+    }
+
+    /// The clients that were not read from are looked at again, when nothing more stands against it.
+    fn read_on(&mut self) {
+        if self.stalled_on == 0 && !self.keeping.behind {
             for key in std::mem::take(&mut self.stalled) {
                 // It may be stalled anew before its task runs, and must enter the list once more then.
                 if let Some(connection) = self.connection(key) {
@@ -302,6 +380,7 @@ impl Shard {
         for to in 0..self.mail.len() {
             self.send_mail(to as ShardId);
         }
+        self.keeping.submit(self.id);
         let mut dirty = std::mem::take(&mut self.dirty);
         let share = (limits::REPLAY_TOPICS_PER_TURN / dirty.len().max(1)).max(limits::REPLAY_TOPICS_MIN);
         for key in dirty.drain(..) {
@@ -316,7 +395,7 @@ impl Shard {
     }
 
     fn has_to_flush(&self) -> bool {
-        !self.dirty.is_empty() || self.mail.iter().any(|batch| !batch.is_empty())
+        !self.dirty.is_empty() || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty())
     }
 }
 
@@ -327,20 +406,22 @@ macro_rules! turn {
             now: $shard.now,
             limits: &$shard.shared.limits,
             metrics: &$shard.shared.metrics.shards[usize::from($shard.id)],
-            journal: NoJournal,
+            journal: &mut $shard.keeping.section,
         }
     };
 }
 use turn;
 
-/// Runs the shard on the current thread until the runtime is dropped. Call it inside a `LocalSet`.
-pub fn spawn(shard: Shard) {
+/// Runs the shard on the current thread until the runtime is dropped. Call it inside a `LocalSet`. What is returned is the last turn, to be taken
+/// before that.
+pub fn spawn(shard: Shard) -> impl FnOnce() {
     let shared = shard.shared.clone();
     let id = shard.id;
     let shard = Rc::new(RefCell::new(shard));
     tokio::task::spawn_local(run_mailbox(shard.clone(), shared.clone(), id));
     tokio::task::spawn_local(run_flusher(shard.clone()));
-    tokio::task::spawn_local(run_timers(shard));
+    tokio::task::spawn_local(run_timers(shard.clone()));
+    move || shard.borrow_mut().flush_turn()
 }
 
 async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId) {

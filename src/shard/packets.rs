@@ -1,12 +1,12 @@
 //! What each packet of a client causes: the one place from which a packet type leads to the code that serves it.
 
 use crate::mqtt::{Disconnect, Packet, Publish, QoS, ReasonCode};
-use crate::session::{Inbound, Violation, Wire};
+use crate::session::{Answer, Inbound, Violation, Wire};
 use crate::subscriptions::SessionKey;
 
+use super::keeping::{Due, Ended, Route};
 use super::publishing::Routed;
 use super::{Close, ConnectionKey, Shard, Turn, turn};
-use crate::session::NoJournal;
 
 impl From<Violation> for Close {
     fn from(violation: Violation) -> Close {
@@ -46,25 +46,38 @@ impl Shard {
 
     fn handle_publish(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.metrics().publish_received[publish.qos as usize].add(1);
+        self.keeping.begin_route(self.route_of(session, publish.qos));
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let reason = match state.publish(&mut turn, publish)? {
             Inbound::Route(topic) => match self.route_publish(session, topic.name(), publish) {
                 Routed::Matched => ReasonCode::Success,
                 Routed::Unmatched => ReasonCode::NoMatchingSubscribers,
-                Routed::RetainedFull => ReasonCode::QuotaExceeded,
+                Routed::Full => ReasonCode::QuotaExceeded,
             },
             Inbound::Repeated => ReasonCode::Success,
             Inbound::Refused(reason) => reason,
         };
-        if publish.qos != QoS::AtMostOnce {
-            let outbox = &mut self.connections[key as usize].outbox;
-            outbox.prepare(&mut self.pool);
-            let mut turn = turn!(self);
-            self.sessions[session as usize].session.acknowledge(&mut turn, publish, reason, outbox.buffer());
-            self.mark_dirty(key);
+        let mut turn = turn!(self);
+        let answer = self.sessions[session as usize].session.acknowledge(&mut turn, publish, reason);
+        let due = if answer.is_some() { self.answer_due(key) } else { Due::Nothing };
+        let ended = self.keeping.end_route(due, None);
+        if let Some(answer) = answer {
+            self.answer(key, answer, matches!(ended, Ended::Now));
+        }
+        if let Ended::Promised(promise) = ended {
+            self.answered(promise);
         }
         Ok(())
+    }
+
+    /// How the message of a PUBLISH is kept. What QoS 2 promises holds as long as the session of its client.
+    fn route_of(&self, session: SessionKey, qos: QoS) -> Route {
+        match qos {
+            QoS::AtMostOnce => Route::Unkept,
+            QoS::ExactlyOnce if self.sessions[session as usize].session.owner().is_some() => Route::Whole,
+            QoS::AtLeastOnce | QoS::ExactlyOnce => Route::Kept,
+        }
     }
 
     fn handle_ack(&mut self, key: ConnectionKey, session: SessionKey, packet: &Packet<'_>) -> Result<(), Close> {
@@ -75,7 +88,10 @@ impl Shard {
         match packet {
             Packet::PubAck(ack) => state.puback(&mut turn, ack.packet_id)?,
             Packet::PubRec(ack) => state.pubrec(&mut turn, ack, connection.outbox.buffer())?,
-            Packet::PubRel(ack) => state.pubrel(&mut turn, ack.packet_id, connection.outbox.buffer()),
+            Packet::PubRel(ack) => {
+                let answer = state.pubrel(&mut turn, ack.packet_id);
+                self.answer_when_kept(key, session, answer);
+            }
             Packet::PubComp(ack) => state.pubcomp(&mut turn, ack.packet_id)?,
             _ => {}
         }
@@ -83,6 +99,15 @@ impl Shard {
             self.mark_dirty(key);
         }
         Ok(())
+    }
+
+    fn answer_when_kept(&mut self, key: ConnectionKey, session: SessionKey, answer: Answer) {
+        let waits = self.keeping.defers() && self.sessions[session as usize].session.owner().is_some();
+        if waits {
+            let due = self.answer_due(key);
+            self.keeping.when_kept(due);
+        }
+        self.answer(key, answer, !waits);
     }
 
     /// DISCONNECT ends the connection; only with 0x04 is the Will published [MQTT-3.14.4-3]. A Session Expiry Interval may

@@ -8,6 +8,7 @@ use tracing::error;
 
 use holdfast_raft::Command;
 
+use crate::journal;
 use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
@@ -16,17 +17,17 @@ use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
 use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
 use crate::topic::TopicFilter;
 
+use super::keeping::{Due, Ended, Leg, Owed, Route};
 use super::mailbox::Event;
 use super::{Shard, Turn, turn};
-use crate::session::NoJournal;
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Routed {
     Matched,
     Unmatched,
-    /// The store of retained messages is full and the client can be told: refused as a whole.
-    RetainedFull,
+    /// The store of retained messages is full, or there is no room on the disk, and the client can be told: refused as a whole.
+    Full,
 }
 
 /// A session that several subscriptions of which match: one delivery with the highest QoS and all their identifiers
@@ -59,11 +60,39 @@ impl Shard {
         // Only MQTT 5.0 can be told that a message was not taken; for the others it is delivered, but not retained.
         let version = self.sessions[session as usize].session.connected().map(|connected| connected.version);
         let can_refuse = publish.qos != QoS::AtMostOnce && version == Some(ProtocolVersion::V5);
+        if can_refuse && self.storage_is_short() && self.needs_disk(session, topic, publish) {
+            self.metrics().dropped(DropReason::StorageFull, 1);
+            return Routed::Full;
+        }
         if can_refuse && publish.retain && !self.has_room_for(&outgoing, &self.shared.retained.read()) {
             self.metrics().dropped(DropReason::RetainedFull, 1);
-            return Routed::RetainedFull;
+            return Routed::Full;
         }
         self.route(&outgoing)
+    }
+
+    /// Whether there is too little room on the disk to write down more messages.
+    pub(super) fn storage_is_short(&self) -> bool {
+        self.shared.storage_level.is_short()
+    }
+
+    /// Whether nothing can be written down at all.
+    pub(super) fn storage_is_failing(&self) -> bool {
+        self.shared.storage_level.is_failing()
+    }
+
+    /// Whether a PUBLISH cannot be acknowledged before something is written down.
+    fn needs_disk(&self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> bool {
+        let owned = self.sessions[session as usize].session.owner().is_some();
+        publish.retain || (owned && publish.qos == QoS::ExactlyOnce) || self.shared.index.is_kept(topic)
+    }
+
+    /// Whether a PUBLISH has to wait until there is room on the disk: a client before MQTT 5.0 cannot be told that it was refused.
+    pub(super) fn must_hold(&self, session: SessionKey, version: ProtocolVersion, publish: &Publish<'_>) -> bool {
+        publish.qos != QoS::AtMostOnce
+            && !version.is_v5()
+            && self.storage_is_short()
+            && self.needs_disk(session, publish.topic, publish)
     }
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
@@ -91,20 +120,38 @@ impl Shard {
     fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let shared = self.shared.clone();
         let mut retained = shared.retained.write();
-        if self.has_room_for(outgoing, &retained) {
-            retained.set(self.now, outgoing.message().clone());
+        let (stored, earlier) = if self.has_room_for(outgoing, &retained) {
+            retained.replace(self.now, outgoing.message().clone())
         } else {
             // No value is better than one that is older than what was published since.
-            retained.delete(outgoing.topic);
             self.metrics().dropped(DropReason::RetainedFull, 1);
-        }
+            (false, retained.delete(outgoing.topic))
+        };
+        self.write_retained(outgoing, stored, earlier);
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
         // Every value that the store had before is in the mailbox now; the subscribers here get them in the order of the store.
         self.take_mail();
         drop(retained);
+        let aside = self.keeping.set_aside();
         self.deliver_arrived();
+        self.keeping.take_up(aside);
         sent
+    }
+
+    /// What the retained store has changed goes to disk, whatever the QoS: `$SYS` alone is of the moment.
+    fn write_retained(&mut self, outgoing: &Outgoing<'_>, stored: bool, earlier: Option<Arc<Message>>) {
+        if outgoing.topic.starts_with("$SYS/") {
+            return;
+        }
+        if stored {
+            let message = outgoing.message().clone();
+            let item = journal::retained_item(message.id);
+            self.keeping.put(journal::RETAINED, item, Default::default(), Some(message));
+        }
+        if let Some(earlier) = earlier {
+            self.keeping.delete(journal::RETAINED, journal::retained_item(earlier.id));
+        }
     }
 
     fn has_room_for(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> bool {
@@ -116,12 +163,14 @@ impl Shard {
         if self.mail.len() == 1 {
             return false;
         }
-        let mut shards = self.shared.index.shards(outgoing.topic) & !(1 << self.id);
+        let found = self.shared.index.shards(outgoing.topic);
+        let mut shards = found.all & !(1 << self.id);
         let any = shards != 0;
         while shards != 0 {
             let shard = shards.trailing_zeros() as ShardId;
             shards &= shards - 1;
-            self.mail(shard, Event::Publish(outgoing.message().clone()));
+            let leg = if found.kept & (1 << shard) == 0 { None } else { self.keeping.open_leg(self.id) };
+            self.mail(shard, Event::Publish { message: outgoing.message().clone(), leg });
         }
         any
     }
@@ -131,22 +180,24 @@ impl Shard {
         self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));
         let any = !picked.is_empty();
         for pick in picked {
-            self.send_to_member(pick, outgoing.message(), 0);
+            // Whom it goes to in the end is not known yet, and so is whether that session is kept.
+            let owed = Owed { leg: self.keeping.open_leg(self.id), from: None };
+            self.send_to_member(pick, outgoing.message(), 0, owed);
         }
         any
     }
 
-    fn send_to_member(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
+    fn send_to_member(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
         if picked.member.shard == self.id {
-            self.deliver_shared(picked, message, attempts);
+            self.deliver_shared(picked, message, attempts, owed);
         } else {
-            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts });
+            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts, owed });
         }
     }
 
     /// Delivers to the member that was picked. If it has come or gone meanwhile another one is picked, unless that went on for long:
     /// then this one keeps the message, as long as its session is a member at all.
-    pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8) {
+    pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
         let Picked { member, share } = picked;
         let session = self.by_client.get(&member.client_id).copied().filter(|session| {
             let slot = &self.sessions[*session as usize];
@@ -154,7 +205,7 @@ impl Shard {
             unchanged && slot.session.has_subscription(&share)
         });
         let Some(session) = session else {
-            self.offer_again(share, message, attempts.saturating_add(1));
+            self.offer_again(share, message, attempts.saturating_add(1), owed);
             return;
         };
         let outgoing = Outgoing::from_message(message);
@@ -167,23 +218,29 @@ impl Shard {
         let delivery =
             Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
         self.deliver_to(session, &outgoing, delivery);
+        self.delivered(owed);
     }
 
     /// Picks another member for a message that was given back or could not be delivered.
-    pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8) {
+    pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8, owed: Owed) {
         let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
         // u8::MAX attempts find no member only where the index and the sessions disagree.
         let picked =
             filter.filter(|_| attempts < u8::MAX).and_then(|filter| self.shared.index.pick_again(&share, filter));
         match picked {
-            Some(picked) => self.send_to_member(picked, message, attempts),
-            None => self.metrics().dropped(DropReason::NoMember, 1),
+            Some(picked) => self.send_to_member(picked, message, attempts, owed),
+            None => {
+                self.metrics().dropped(DropReason::NoMember, 1);
+                self.delivered(owed);
+            }
         }
     }
 
     /// Delivers a message that another shard accepted.
-    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>) {
+    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, leg: Option<Leg>) {
+        self.keeping.close_section();
         self.deliver(&Outgoing::from_message(message));
+        self.delivered(Owed { leg, from: None });
     }
 
     /// Delivers to every session of this shard that matches. True if there is one.
@@ -292,12 +349,16 @@ impl Shard {
     /// Accepts a message of the node itself.
     pub(super) fn accept(&mut self, mut message: Message) {
         message.id = self.next_message_id();
+        self.keeping.begin_route(Route::Unkept);
         self.route(&Outgoing::from_message(&Arc::new(message)));
+        self.keeping.close_section();
     }
 
-    /// A Will is due: it is published like any message of its client, then the control state hears that it is done.
+    /// A Will is due: it is published like any message of its client, and the control state hears that it is done. Both are kept together, so that it is
+    /// published once.
     pub(super) fn publish_will(&mut self, client: Arc<str>, epoch: u64, encoded: &[u8]) {
         let id = self.next_message_id();
+        self.keeping.begin_route(Route::Whole);
         match will::decode(encoded, &client, id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);
@@ -309,6 +370,13 @@ impl Shard {
                 "the Will in the control state does not decode; it is not published"
             ),
         }
-        self.propose(Command::WillDone { client, epoch });
+        match self.keeping.end_route(Due::Nothing, Some(Command::WillDone { client, epoch })) {
+            Ended::Will(done) => {
+                self.propose(done);
+                self.keeping.close_section();
+            }
+            Ended::Promised(promise) => self.answered(promise),
+            Ended::Now | Ended::Waits => {}
+        }
     }
 }

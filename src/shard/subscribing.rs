@@ -17,11 +17,12 @@ use crate::mqtt::{
     UnsubAck, Unsubscribe,
 };
 use crate::retained;
-use crate::session::{Delivery, Judged, NoJournal, Outgoing, Subscription, Wire, few_enough};
+use crate::session::{Delivery, Judged, Outgoing, Subscription, Wire, few_enough};
 use crate::subscriptions::{Member, SessionKey, Subscriber};
 use crate::topic::TopicFilter;
 
 use super::connection::State;
+use super::keeping::Due;
 use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
@@ -55,11 +56,17 @@ enum Progress {
 /// Tries to find the mailbox empty in one turn.
 const CATCH_UP_ATTEMPTS: usize = 4;
 
-/// Routes that a SUBSCRIBE adds to the control state.
+/// Routes to be added to the control state.
 #[derive(Default)]
-struct NewRoutes {
-    filters: Vec<Arc<str>>,
-    shares: Vec<(Arc<str>, Arc<str>)>,
+pub(super) struct NewRoutes {
+    pub filters: Vec<Arc<str>>,
+    pub shares: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl NewRoutes {
+    pub fn len(&self) -> usize {
+        self.filters.len() + self.shares.len()
+    }
 }
 
 impl Shard {
@@ -70,7 +77,10 @@ impl Shard {
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Close> {
         let subscription_id = subscribe.properties.subscription_identifier();
-        let judged = self.sessions[session as usize].session.judge(&self.shared.limits, subscribe)?;
+        let mut judged = self.sessions[session as usize].session.judge(&self.shared.limits, subscribe)?;
+        if self.sessions[session as usize].session.owner().is_some() && self.storage_is_failing() {
+            judged.iter_mut().for_each(|judged| judged.filter = Err(ReasonCode::QuotaExceeded));
+        }
         let mut pending = PendingSubscribe {
             connection: key,
             serial: self.connections[key as usize].serial,
@@ -89,7 +99,7 @@ impl Shard {
         }
         if routes.filters.is_empty() && routes.shares.is_empty() {
             drop(order);
-            self.suback(pending);
+            self.suback_when_kept(session, pending);
         } else {
             self.propose_routes(routes, pending);
         }
@@ -122,7 +132,7 @@ impl Shard {
         }
     }
 
-    fn enter_index(
+    pub(super) fn enter_index(
         &mut self,
         session: SessionKey,
         text: &Arc<str>,
@@ -134,17 +144,19 @@ impl Shard {
         };
         let Subscription { options, subscription_id } = subscription;
         let subscription_id = subscription_id.unwrap_or(0);
+        let kept = self.sessions[session as usize].session.owner().is_some();
         match parsed.share {
             Some(share) => {
                 let client_id = self.sessions[session as usize].session.client_id().clone();
-                let member = Member { shard: self.id, session, client_id, connected: true, options, subscription_id };
+                let connected = self.sessions[session as usize].connection.is_some();
+                let member = Member { shard: self.id, session, client_id, connected, options, subscription_id };
                 if self.shared.index.join_share(text, parsed.filter, member) {
                     routes.shares.push((share.into(), parsed.filter.into()));
                 }
             }
             None => {
-                let first_here = self.index.insert(text, Subscriber { session, options, subscription_id });
-                if first_here && self.shared.index.insert(text, self.id) {
+                let first_here = self.index.insert(text, Subscriber { session, options, subscription_id }, kept);
+                if first_here && self.shared.index.insert(text, self.id, kept) {
                     routes.filters.push(text.clone());
                 }
             }
@@ -211,12 +223,24 @@ impl Shard {
             pending.codes.iter_mut().for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
             pending.replays.clear();
         }
-        self.suback(pending);
+        match self.connections[pending.connection as usize].state {
+            State::Open { session } => self.suback_when_kept(session, pending),
+            _ => self.suback(pending),
+        }
     }
 
-    fn suback(&mut self, pending: PendingSubscribe) {
-        let PendingSubscribe { connection: key, packet_id, codes, replays, .. } = pending;
-        if self.open_session(key).is_none() {
+    /// The SUBACK of a session that is written down waits until its subscriptions are.
+    fn suback_when_kept(&mut self, session: SessionKey, pending: PendingSubscribe) {
+        if self.keeping.defers() && self.sessions[session as usize].session.owner().is_some() {
+            self.keeping.when_kept(Due::SubAck(Box::new(pending)));
+        } else {
+            self.suback(pending);
+        }
+    }
+
+    pub(super) fn suback(&mut self, pending: PendingSubscribe) {
+        let PendingSubscribe { connection: key, serial, packet_id, codes, replays } = pending;
+        if !self.is_current(key, serial) || self.open_session(key).is_none() {
             return;
         }
         self.add_replays(key, replays);
@@ -261,6 +285,7 @@ impl Shard {
             let mut turn = turn!(self);
             connection.outbox.prepare(&mut self.pool);
             wrote = slot.session.pump(&mut turn, &mut connection.outbox);
+            self.read_back_wanted(session);
         }
         if !self.sessions[session as usize].replays.is_empty() {
             wrote |= self.pump_replays(key, session);
@@ -379,12 +404,23 @@ impl Shard {
             let texts: HashSet<&str> = unsubscribe.filters.iter().collect();
             replays.retain(|replay| !texts.contains(&*replay.filter));
         }
+        let (packet_id, serial) = (unsubscribe.packet_id, self.connections[key as usize].serial);
+        if self.keeping.defers() && self.sessions[session as usize].session.owner().is_some() {
+            self.keeping.when_kept(Due::UnsubAck { connection: key, serial, packet_id, codes });
+        } else {
+            self.unsuback(key, serial, packet_id, &codes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unsuback(&mut self, key: ConnectionKey, serial: u64, packet_id: PacketId, codes: &[u8]) {
+        if !self.is_current(key, serial) || self.open_session(key).is_none() {
+            return;
+        }
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
-        let packet_id = unsubscribe.packet_id;
-        connection.write(&Packet::UnsubAck(UnsubAck { packet_id, properties: Properties::EMPTY, codes: &codes }));
+        connection.write(&Packet::UnsubAck(UnsubAck { packet_id, properties: Properties::EMPTY, codes }));
         self.mark_dirty(key);
-        Ok(())
     }
 
     fn unsubscribe_one(&mut self, session: SessionKey, text: &str, removed: &mut Vec<Arc<str>>) -> ReasonCode {

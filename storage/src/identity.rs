@@ -11,12 +11,18 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The version of the directory's layout that this program writes, and the only one that it reads.
-pub const FORMAT: u32 = 1;
+/// The version of the directory's layout that this program writes. A directory of an older one becomes one of this when it is opened.
+///
+/// 1: the identity alone. 2: the journal beside it.
+pub const FORMAT: u32 = 2;
 
 const LOCK_FILE: &str = "lock";
 const FORMAT_FILE: &str = "format";
 const ID_FILE: &str = "node.id";
+const JOURNAL_DIR: &str = "journal";
+const QUARANTINE_DIR: &str = "quarantine";
+/// A file system of its own has this folder at its root.
+const LOST_AND_FOUND: &str = "lost+found";
 /// What a file is called until it is complete.
 const UNFINISHED: &str = ".new";
 
@@ -71,9 +77,13 @@ pub enum IdentityError {
         /// What was expected.
         what: &'static str,
     },
-    /// The directory was written by a program with another layout.
-    #[error("data directory {} has format {found}, and this program reads format {FORMAT}", dir.display())]
-    OtherFormat {
+    /// The directory has a layout that did not exist yet when this program was made.
+    #[error(
+        "data directory {} was written by a newer Holdfast: it has format {found}, and this program knows formats up to {FORMAT}. \
+         Run the newer program, or name another directory",
+        dir.display()
+    )]
+    NewerFormat {
         /// The directory.
         dir: PathBuf,
         /// Its format.
@@ -99,9 +109,13 @@ impl Identity {
         let id_path = dir.join(ID_FILE);
         let node_id = match read_small(&id_path)? {
             Some(text) => {
-                check_format(dir)?;
-                parse_id(&text)
-                    .ok_or(IdentityError::Damaged { path: id_path, what: "expected 32 hexadecimal digits" })?
+                let format = known_format(dir)?;
+                let node_id = parse_id(&text)
+                    .ok_or(IdentityError::Damaged { path: id_path, what: "expected 32 hexadecimal digits" })?;
+                if format != FORMAT {
+                    write_in_one_step(dir, FORMAT_FILE, &format!("{FORMAT}\n"))?;
+                }
+                node_id
             }
             None => create_identity(dir)?,
         };
@@ -116,6 +130,16 @@ impl Identity {
     /// The directory that this identity belongs to.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Where the node's journal is. The folder need not exist.
+    pub fn journal_dir(&self) -> PathBuf {
+        self.dir.join(JOURNAL_DIR)
+    }
+
+    /// Where damaged files are put when the node goes on without them. The folder need not exist.
+    pub fn quarantine_dir(&self) -> PathBuf {
+        self.dir.join(QUARANTINE_DIR)
     }
 }
 
@@ -159,13 +183,14 @@ fn lock(dir: &Path) -> Result<File, IdentityError> {
     Ok(file)
 }
 
-fn check_format(dir: &Path) -> Result<(), IdentityError> {
+/// The format of the directory, which is [`FORMAT`] or an older one.
+fn known_format(dir: &Path) -> Result<u32, IdentityError> {
     let path = dir.join(FORMAT_FILE);
     let number = read_small(&path)?.and_then(|text| text.trim_end().parse().ok());
     match number {
-        Some(FORMAT) => Ok(()),
-        Some(found) => Err(IdentityError::OtherFormat { dir: dir.to_owned(), found }),
-        None => Err(IdentityError::Damaged { path, what: "expected the version of the directory's format" }),
+        Some(found @ 1..=FORMAT) => Ok(found),
+        Some(found) if found > FORMAT => Err(IdentityError::NewerFormat { dir: dir.to_owned(), found }),
+        _ => Err(IdentityError::Damaged { path, what: "expected the version of the directory's format" }),
     }
 }
 
@@ -175,7 +200,7 @@ fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
         return Err(IdentityError::NoIdentity { dir: dir.to_owned(), found });
     }
     if read_small(&dir.join(FORMAT_FILE))?.is_some() {
-        check_format(dir)?;
+        known_format(dir)?;
     }
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
@@ -190,14 +215,22 @@ fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
 /// Something in the directory that a first start does not leave behind.
 fn foreign_entry(dir: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(dir)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
         let ours = [LOCK_FILE, FORMAT_FILE, ID_FILE].contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
-        // A file system of its own has one.
-        if !ours && name != "lost+found" {
+        // Somebody may have made a folder for a file system of its own.
+        let prepared = [JOURNAL_DIR, QUARANTINE_DIR].contains(&name.as_str()) && is_empty_folder(&entry.path());
+        if !ours && !prepared && name != LOST_AND_FOUND {
             return Ok(Some(name));
         }
     }
     Ok(None)
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    let is_there =
+        |entry: io::Result<std::fs::DirEntry>| entry.map_or(true, |entry| entry.file_name() != LOST_AND_FOUND);
+    std::fs::read_dir(path).is_ok_and(|entries| !entries.into_iter().any(is_there))
 }
 
 fn parse_id(text: &str) -> Option<u128> {

@@ -3,8 +3,10 @@
 //! | file | what it is | written |
 //! | --- | --- | --- |
 //! | `lock` | held locked by the process that uses the directory; its text is the process id, for people | at every start |
-//! | `format` | the version of the layout of this directory | once |
+//! | `format` | the version of the layout of this directory | once, and when a newer program first opens it |
 //! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
+//! | `journal/` | all that the node was told to keep, in the order in which it was told ([`journal`]) | at every commit |
+//! | `quarantine/` | copies of damaged files, for people | when damage is found and `on_corruption = "quarantine"` |
 //!
 //! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. A
 //! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
@@ -14,8 +16,14 @@
 //!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 
+mod commit;
+pub mod disk;
 mod entry;
 mod identity;
+pub mod journal;
 
+pub use commit::{
+    Audience, BodiesError, CloseError, Figures, OpenError, Opened, Options, Recovered, RecoveredItem, State, Storage,
+};
 pub use entry::{Body, BodyId, Entry, ItemId, OwnerId, Value};
 pub use identity::{FORMAT, Identity, IdentityError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::nodes::NodeSlot;
 use super::wills::{DueWills, session_end, will_due};
-use crate::command::{ClientId, Effect, LeaseWill, SessionEpoch, WillFate};
+use crate::command::{ClientId, Effect, LeaseImage, LeaseWill, SessionEpoch, WillFate};
 
 /// What one application of a command reads and fills.
 pub(super) struct Turn<'a> {
@@ -47,7 +47,9 @@ pub(super) struct Lease {
     /// The node whose live incarnation has the session: when a node starts anew, what it held before expires.
     pub(super) holder: NodeSlot,
     pub(super) expiry_secs: u32,
-    pub(super) phase: Phase,
+    phase: PackedPhase,
+    /// The image of the lease at rest; 0: there is none. See [`images`](super::images).
+    pub(super) item: u64,
     /// The Will of connection `epoch`, while it is connected or its delay runs. Most clients have none.
     pub(super) will: Option<Box<LeaseWill>>,
 }
@@ -66,10 +68,44 @@ pub(super) enum Phase {
     Ended,
 }
 
+/// The end of control time, in milliseconds: what is later counts as this.
+pub(super) const TIME_MAX: u64 = u64::MAX - 2;
+
+/// A [`Phase`] in half its size: the time since when a lease is detached, or one of the two numbers that are no time.
+#[derive(Debug)]
+struct PackedPhase(u64);
+
+impl PackedPhase {
+    const CONNECTED: u64 = u64::MAX;
+    const ENDED: u64 = u64::MAX - 1;
+}
+
+impl From<Phase> for PackedPhase {
+    fn from(phase: Phase) -> Self {
+        Self(match phase {
+            Phase::Connected => Self::CONNECTED,
+            Phase::Ended => Self::ENDED,
+            Phase::Detached { since } => since.min(TIME_MAX),
+        })
+    }
+}
+
 impl Lease {
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.0 {
+            PackedPhase::CONNECTED => Phase::Connected,
+            PackedPhase::ENDED => Phase::Ended,
+            since => Phase::Detached { since },
+        }
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase) {
+        self.phase = phase.into();
+    }
+
     /// Control time of the next thing that happens by itself.
     pub(super) fn next_event(&self) -> Option<u64> {
-        let Phase::Detached { since } = self.phase else {
+        let Phase::Detached { since } = self.phase() else {
             return None;
         };
         match &self.will {
@@ -80,7 +116,7 @@ impl Lease {
 
     /// Whether a detached session has expired at `time`.
     pub(super) fn ends_by(&self, time: u64) -> bool {
-        let Phase::Detached { since } = self.phase else {
+        let Phase::Detached { since } = self.phase() else {
             return false;
         };
         session_end(since, self.expiry_secs).is_some_and(|end| end <= time)
@@ -89,7 +125,14 @@ impl Lease {
     /// The first lease of a client id, or the first since the last one is gone.
     pub(super) fn begin(epoch: SessionEpoch, taken: Acquisition) -> Self {
         let Acquisition { by: holder, expiry_secs, will, .. } = taken;
-        Self { epoch, began: epoch, holder, expiry_secs, phase: Phase::Connected, will: will.map(Box::new) }
+        let phase = Phase::Connected.into();
+        Self { epoch, began: epoch, holder, expiry_secs, phase, item: 0, will: will.map(Box::new) }
+    }
+
+    /// The lease that `image` is of, in the hands of `holder`.
+    pub(super) fn restored(image: LeaseImage, holder: NodeSlot, phase: Phase) -> Self {
+        let LeaseImage { item, epoch, began, expiry_secs, will, .. } = image;
+        Self { epoch, began, holder, expiry_secs, phase: phase.into(), item, will: will.map(Box::new) }
     }
 
     /// Ends a connection by a takeover, or the time without one, and says whether the next one resumes the session. If
@@ -100,9 +143,9 @@ impl Lease {
         taken: Acquisition,
         turn: &mut Turn<'_>,
     ) -> bool {
-        let resumes = !taken.clean && self.expiry_secs != 0 && self.phase != Phase::Ended;
+        let resumes = !taken.clean && self.expiry_secs != 0 && self.phase() != Phase::Ended;
         let at_once = self.will.as_ref().is_some_and(|will| will.delay_secs == 0);
-        match self.phase {
+        match self.phase() {
             Phase::Ended => {}
             _ if !resumes => self.end(client, turn),
             Phase::Connected if at_once => self.release_will(client, turn),
@@ -122,7 +165,7 @@ impl Lease {
             self.will = None;
         }
         self.expiry_secs = left.expiry_secs;
-        self.phase = Phase::Detached { since: now };
+        self.enter(Phase::Detached { since: now });
     }
 
     /// The waiting Will, or that of the connection, becomes due.
@@ -137,7 +180,7 @@ impl Lease {
     /// The session is over, and with it the wait of its Will.
     pub(super) fn end(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
         self.release_will(client, turn);
-        self.phase = Phase::Ended;
+        self.enter(Phase::Ended);
         turn.effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: self.epoch });
     }
 }

@@ -23,6 +23,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
 use super::digest::Digest;
+use super::images::Images;
 use super::lease::{Acquisition, Departure, Lease, Phase, Session, Turn};
 use super::nodes::NodeSlot;
 use super::wills::DueWills;
@@ -31,13 +32,14 @@ use crate::command::{ClientId, Outcome, Refusal, SessionEpoch};
 /// All leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    table: HashMap<ClientId, Lease, RandomState>,
+    pub(super) table: HashMap<ClientId, Lease, RandomState>,
     /// (control time, client id): the order makes ticks the same on every node.
     timers: BTreeSet<(u64, ClientId)>,
     /// Leases in [`Phase::Connected`].
     connected: usize,
     /// The greatest epoch of any lease that is gone.
-    epoch_floor: SessionEpoch,
+    pub(super) epoch_floor: SessionEpoch,
+    pub(super) images: Images,
 }
 
 impl Leases {
@@ -46,13 +48,14 @@ impl Leases {
         let Some(lease) = self.table.get_mut(&client) else {
             return self.begin(client, taken);
         };
-        if lease.phase != Phase::Ended && lease.holder != taken.by {
+        if lease.phase() != Phase::Ended && lease.holder != taken.by {
             return Outcome::Refused(Refusal::HeldElsewhere);
         }
         if let Some(at) = lease.next_event() {
             self.timers.remove(&(at, Arc::clone(&client)));
         }
-        let displaced = (lease.phase == Phase::Connected).then_some(lease.epoch);
+        let displaced = (lease.phase() == Phase::Connected).then_some(lease.epoch);
+        self.images.touch(&client, lease.item);
         let session_present = lease.pass_to_next_connection(&client, taken, turn);
         self.connected += usize::from(displaced.is_none());
         Outcome::Acquired { epoch: lease.epoch, session_present, displaced }
@@ -60,6 +63,7 @@ impl Leases {
 
     /// The first connection of a client id without lease.
     fn begin(&mut self, client: ClientId, taken: Acquisition) -> Outcome {
+        self.images.touch(&client, 0);
         let epoch = self.epoch_floor + 1;
         let lease = Lease::begin(epoch, taken);
         self.table.insert(client, lease);
@@ -75,10 +79,12 @@ impl Leases {
         turn: &mut Turn<'_>,
     ) -> Outcome {
         let connection = (Phase::Connected, epoch, left.by);
-        let lease = self.table.get_mut(&client).filter(|lease| (lease.phase, lease.epoch, lease.holder) == connection);
+        let lease =
+            self.table.get_mut(&client).filter(|lease| (lease.phase(), lease.epoch, lease.holder) == connection);
         let Some(lease) = lease else {
             return Outcome::Refused(Refusal::NotConnected);
         };
+        self.images.touch(&client, lease.item);
         lease.detach(left, turn.now);
         self.connected -= 1;
         self.arm(&client);
@@ -91,27 +97,34 @@ impl Leases {
         if !wills.remove(Arc::clone(&client), epoch) {
             return Outcome::Refused(Refusal::NotDue);
         }
+        self.images.touch(&client, self.table.get(&client).map_or(0, |lease| lease.item));
         self.forget_if_over(&client, wills);
         Outcome::Done
     }
 
     /// The sessions that earlier incarnations of `node` held went with them: they expire now. Ticks end them in slices.
     pub(super) fn node_restarted(&mut self, node: NodeSlot, now: u64) {
-        let held = self.table.iter_mut().filter(|(_, lease)| lease.holder == node && lease.phase != Phase::Ended);
+        let held = self.table.iter_mut().filter(|(_, lease)| lease.holder == node && lease.phase() != Phase::Ended);
         for (client, lease) in held {
             if let Some(at) = lease.next_event() {
                 self.timers.remove(&(at, Arc::clone(client)));
             }
-            self.connected -= usize::from(lease.phase == Phase::Connected);
+            self.images.touch(client, lease.item);
+            self.connected -= usize::from(lease.phase() == Phase::Connected);
             lease.expiry_secs = 0;
-            lease.phase = Phase::Detached { since: now };
+            lease.enter(Phase::Detached { since: now });
             self.timers.insert((now, Arc::clone(client)));
         }
     }
 
-    /// Everything that is due by now, in the order of its time and then of client ids; at most `events_max` of it.
+    /// Everything that is due by now, in the order of its time and then of client ids; at most `events_max` of it. What was due before a
+    /// restart comes first.
     pub(super) fn tick(&mut self, events_max: usize, turn: &mut Turn<'_>) {
         for _ in 0..events_max {
+            if let Some(effect) = turn.wills.announce_again() {
+                turn.effects.push(effect);
+                continue;
+            }
             match self.timers.first() {
                 Some((at, _)) if *at <= turn.now => {}
                 _ => return,
@@ -135,6 +148,7 @@ impl Leases {
         let Some(lease) = self.table.get_mut(client) else {
             return;
         };
+        self.images.touch(client, lease.item);
         if lease.ends_by(at) {
             lease.end(client, turn);
             self.forget_if_over(client, turn.wills);
@@ -144,14 +158,14 @@ impl Leases {
         }
     }
 
-    fn arm(&mut self, client: &ClientId) {
+    pub(super) fn arm(&mut self, client: &ClientId) {
         if let Some(at) = self.table.get(client).and_then(Lease::next_event) {
             self.timers.insert((at, Arc::clone(client)));
         }
     }
 
     fn forget_if_over(&mut self, client: &ClientId, wills: &DueWills) {
-        let over = self.table.get(client).is_some_and(|lease| lease.phase == Phase::Ended) && !wills.any_of(client);
+        let over = self.table.get(client).is_some_and(|lease| lease.phase() == Phase::Ended) && !wills.any_of(client);
         if over && let Some(lease) = self.table.remove(client) {
             self.epoch_floor = self.epoch_floor.max(lease.epoch);
         }
@@ -165,8 +179,8 @@ impl Leases {
     }
 
     pub(super) fn session(&self, client: &str) -> Option<Session> {
-        let lease = self.table.get(client).filter(|lease| lease.phase != Phase::Ended)?;
-        Some(Session { began: lease.began, epoch: lease.epoch, connected: lease.phase == Phase::Connected })
+        let lease = self.table.get(client).filter(|lease| lease.phase() != Phase::Ended)?;
+        Some(Session { began: lease.began, epoch: lease.epoch, connected: lease.phase() == Phase::Connected })
     }
 
     /// Client ids that have a lease, in no particular order.
@@ -184,8 +198,13 @@ impl Leases {
 
     pub(super) fn digest(&self, digest: &mut Digest) {
         digest.add(&[&"epoch floor", &self.epoch_floor]);
+        self.digest_table(digest);
+    }
+
+    /// The leases alone. Images at rest are no part of the state.
+    pub(super) fn digest_table(&self, digest: &mut Digest) {
         for (client, lease) in &self.table {
-            let (phase, since) = match lease.phase {
+            let (phase, since) = match lease.phase() {
                 Phase::Connected => (0_u64, 0),
                 Phase::Detached { since } => (1, since),
                 Phase::Ended => (2, 0),

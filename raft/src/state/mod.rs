@@ -11,6 +11,7 @@
 //! - effects are the difference of two states, so that a snapshot can be an apply like any other.
 
 mod digest;
+mod images;
 mod lease;
 mod leases;
 mod nodes;
@@ -21,10 +22,12 @@ mod wills;
 
 use std::sync::Arc;
 
-use crate::command::{Applied, ClientId, Command, Effect, Incarnation, NodeId, Outcome, Refusal, ShareRoute};
+use crate::command::{
+    Applied, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, NodeId, Outcome, Refusal, ShareRoute,
+};
 use digest::Digest;
 pub use lease::Session;
-use lease::{Acquisition, Departure, Turn};
+use lease::{Acquisition, Departure, TIME_MAX, Turn};
 use leases::Leases;
 use nodes::Nodes;
 use routes::Routes;
@@ -70,7 +73,7 @@ impl ControlState {
     /// Applies what incarnation `from` asks at control time `now`, in milliseconds. An earlier `now` than that of the last
     /// command counts as that one. `from` does not matter to `Register` and `Tick`.
     pub fn apply(&mut self, now: u64, from: (NodeId, Incarnation), command: Command) -> Applied {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(TIME_MAX));
         self.index += 1;
         let mut effects = Vec::new();
         let mut turn = Turn { now: self.now, wills: &mut self.wills, effects: &mut effects };
@@ -95,7 +98,23 @@ impl ControlState {
                 Outcome::Routed { index: self.share_routes.change(by, self.index, add, &remove) }
             }
         };
-        Applied { outcome, effects }
+        Applied { outcome, effects, changes: self.leases.take_changes(&self.wills) }
+    }
+
+    /// Whether from now on each command says in [`Applied::changes`] which leases it changed. At first none does. A lease that was there
+    /// before has no image until it changes.
+    pub fn keep_changes(&mut self, keep: bool) {
+        self.leases.images.keep(keep);
+    }
+
+    /// Takes up the leases that `node`, which is registered, had kept, and says what of that is no longer so.
+    /// See [`Standalone::restore`](crate::Standalone::restore).
+    pub(crate) fn restore(&mut self, node: NodeId, down_since: u64, images: Vec<LeaseImage>) -> Vec<LeaseChange> {
+        let Some(holder) = self.incarnation(node).and_then(|incarnation| self.nodes.live((node, incarnation))) else {
+            return Vec::new();
+        };
+        let times = images::Times { now: self.now, down_since: down_since.min(self.now) };
+        self.leases.restore(holder, times, images, &mut self.wills)
     }
 
     fn register(&mut self, node: NodeId, name: String) -> Outcome {
@@ -108,7 +127,7 @@ impl ControlState {
 
     /// Control time at which a `Tick` has something to do; not in the future if it has something to do now.
     pub fn next_due(&self) -> Option<u64> {
-        self.leases.next_due()
+        if self.wills.is_some_unannounced() { Some(self.now) } else { self.leases.next_due() }
     }
 
     /// The same on every node that applied the same commands, and hardly on any other. Reads all of the state.

@@ -2,8 +2,9 @@
 //!
 //! A Will is in one of three places. While its client is connected, and while its delay runs, it is in the lease; there it may still be
 //! dropped or cancelled. Once due it is here, and is published even if the client comes back. `WillDone` removes it.
+//! One that was due before a restart is handed out once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,27 +29,60 @@ fn after(since: u64, secs: u32) -> u64 {
 
 /// The Wills that are due and not yet done.
 #[derive(Debug, Default)]
-pub(super) struct DueWills(BTreeMap<(ClientId, SessionEpoch), Bytes>);
+pub(super) struct DueWills {
+    due: BTreeMap<(ClientId, SessionEpoch), Bytes>,
+    /// Those of an earlier run, until a tick has handed them out once more.
+    again: VecDeque<(ClientId, SessionEpoch)>,
+}
 
 impl DueWills {
     pub(super) fn insert(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
-        let earlier = self.0.insert((client, epoch), message);
+        let earlier = self.due.insert((client, epoch), message);
         assert!(earlier.is_none(), "a Will becomes due once per client and epoch");
     }
 
     /// Whether there was such a Will.
     pub(super) fn remove(&mut self, client: ClientId, epoch: SessionEpoch) -> bool {
-        self.0.remove(&(client, epoch)).is_some()
+        self.due.remove(&(client, epoch)).is_some()
+    }
+
+    /// A Will that was due when the node ended: nobody knows whether it was published. The last one is handed out first.
+    pub(super) fn restore(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
+        let key = (client, epoch);
+        if self.due.insert(key.clone(), message).is_none() {
+            self.again.push_front(key);
+        }
+    }
+
+    /// The next of those, for the first time in this run.
+    pub(super) fn announce_again(&mut self) -> Option<Effect> {
+        while let Some((client, epoch)) = self.again.pop_front() {
+            let key = (client, epoch);
+            if let Some(message) = self.due.get(&key).cloned() {
+                return Some(Effect::WillDue { client: key.0, epoch, message });
+            }
+        }
+        None
+    }
+
+    /// Whether [`announce_again`](Self::announce_again) may have something.
+    pub(super) fn is_some_unannounced(&self) -> bool {
+        !self.again.is_empty()
     }
 
     /// Whether a Will of any connection of `client` is due.
     pub(super) fn any_of(&self, client: &ClientId) -> bool {
+        self.of(client).next().is_some()
+    }
+
+    /// The Wills of `client` that are due, in the order of their epochs.
+    pub(super) fn of(&self, client: &ClientId) -> impl Iterator<Item = (SessionEpoch, &Bytes)> {
         let all = (Arc::clone(client), SessionEpoch::MIN)..=(Arc::clone(client), SessionEpoch::MAX);
-        self.0.range(all).next().is_some()
+        self.due.range(all).map(|((_, epoch), message)| (*epoch, message))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Effect> {
-        self.0.iter().map(|((client, epoch), message)| Effect::WillDue {
+        self.due.iter().map(|((client, epoch), message)| Effect::WillDue {
             client: Arc::clone(client),
             epoch: *epoch,
             message: message.clone(),
@@ -56,11 +90,11 @@ impl DueWills {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.due.len()
     }
 
     pub(super) fn digest(&self, digest: &mut Digest) {
-        for ((client, epoch), message) in &self.0 {
+        for ((client, epoch), message) in &self.due {
             digest.add(&[&"will", client, epoch, &message.as_ref()]);
         }
     }

@@ -29,13 +29,10 @@ fn a_good_file_is_code_0_and_shows_what_it_opens() {
 }
 
 #[test]
-fn no_file_shows_what_a_node_opens_without_one() {
-    let (code, out, _) = checked(None);
+fn a_data_directory_is_shown() {
+    let (code, out, _) = checked_text("[node]\ndata_dir = '/data'\n");
     assert_eq!(code, DONE);
-    assert!(
-        out.contains("mqtt://127.0.0.1:1883  anonymous") && out.contains("ws://127.0.0.1:8083/mqtt  anonymous"),
-        "{out}"
-    );
+    assert!(out.ends_with("  data in /data\n"), "{out}");
 }
 
 #[test]

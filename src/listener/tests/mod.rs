@@ -69,7 +69,7 @@ impl Rig {
             access: Arc::new(Access::new(password_file).unwrap()),
             refusals: Arc::default(),
             dispatch: Collect(sender),
-            clock: Clock::start(),
+            clock: Clock::start_at(0),
         };
         let accepting = tokio::task::spawn_local(accept_loop(acceptor, socket, stop));
         Self { address, state, tls, greeted, shutdown, accepting }

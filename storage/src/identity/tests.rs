@@ -16,7 +16,7 @@ fn the_identity_is_made_once_and_kept() {
     let dir = root.path().join("a/b/data");
     let first = opened(&dir).node_id();
     assert_eq!(text(&dir.join(ID_FILE)), format!("{first:032x}\n"));
-    assert_eq!(text(&dir.join(FORMAT_FILE)), "1\n");
+    assert_eq!(text(&dir.join(FORMAT_FILE)), "2\n");
     let again = opened(&dir);
     assert_eq!(again.node_id(), first);
     assert_eq!(again.dir(), dir);
@@ -65,11 +65,12 @@ fn the_process_id_of_a_lock_is_replaced() {
 
 #[test]
 fn a_crash_at_any_point_of_the_first_start_is_repaired_by_the_next() {
-    let left_behind: [&[(&str, &str)]; 6] = [
+    let left_behind: [&[(&str, &str)]; 7] = [
         &[("lock", "")],
         &[("lock", "7\n"), ("format.new", "")],
         &[("lock", "7\n"), ("format.new", "1\n")],
         &[("lock", "7\n"), ("format", "1\n")],
+        &[("lock", "7\n"), ("format", "2\n"), ("format.new", "2")],
         &[("lock", "7\n"), ("format", "1\n"), ("node.id.new", "0123")],
         &[("lost+found", "")],
     ];
@@ -80,7 +81,19 @@ fn a_crash_at_any_point_of_the_first_start_is_repaired_by_the_next() {
         }
         let first = opened(root.path()).node_id();
         assert_eq!(opened(root.path()).node_id(), first, "{files:?}");
+        assert_eq!(text(&root.path().join(FORMAT_FILE)), "2\n", "{files:?}");
     }
+}
+
+#[test]
+fn folders_made_ahead_are_no_foreign_files() {
+    let root = tempfile::tempdir().unwrap();
+    for folder in ["journal/lost+found", "quarantine"] {
+        std::fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    let identity = opened(root.path());
+    assert_eq!(identity.journal_dir(), root.path().join("journal"));
+    assert_eq!(identity.quarantine_dir(), root.path().join("quarantine"));
 }
 
 #[test]
@@ -92,6 +105,34 @@ fn a_directory_with_files_and_no_identity_is_refused() {
     let error = Identity::open_or_create(root.path()).unwrap_err();
     assert!(matches!(&error, IdentityError::NoIdentity { found, .. } if found == "sessions.1"), "{error}");
     assert!(!root.path().join(ID_FILE).exists(), "no new identity is made");
+}
+
+#[test]
+fn a_journal_without_an_identity_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let journal = opened(root.path()).journal_dir();
+    std::fs::create_dir(&journal).unwrap();
+    std::fs::write(journal.join("1.seg"), "").unwrap();
+    opened(root.path());
+    std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
+    let error = Identity::open_or_create(root.path()).unwrap_err();
+    assert!(matches!(&error, IdentityError::NoIdentity { found, .. } if found == "journal"), "{error}");
+}
+
+#[test]
+fn a_directory_of_the_first_format_becomes_one_of_this_and_keeps_its_identity() {
+    let root = tempfile::tempdir().unwrap();
+    let id = opened(root.path()).node_id();
+    let format = root.path().join(FORMAT_FILE);
+    for before in [vec![], vec![("format.new", "")], vec![("format.new", "2\n")]] {
+        std::fs::write(&format, "1\n").unwrap();
+        for (name, text) in before {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
+        assert_eq!(opened(root.path()).node_id(), id);
+        assert_eq!(text(&format), "2\n");
+        assert!(!root.path().join("format.new").exists());
+    }
 }
 
 #[test]
@@ -122,23 +163,27 @@ fn a_damaged_identity_is_refused_and_left_alone() {
 }
 
 #[test]
-fn another_format_is_refused_and_named() {
+fn a_newer_format_is_refused_and_named() {
     let root = tempfile::tempdir().unwrap();
     let _ = opened(root.path()).node_id();
     let format = root.path().join(FORMAT_FILE);
-    std::fs::write(&format, "2\n").unwrap();
+    std::fs::write(&format, "3\n").unwrap();
     let error = Identity::open_or_create(root.path()).unwrap_err();
-    assert!(matches!(error, IdentityError::OtherFormat { found: 2, .. }));
+    assert!(matches!(error, IdentityError::NewerFormat { found: 3, .. }));
+    assert!(error.to_string().contains("written by a newer Holdfast"), "{error}");
+    assert_eq!(text(&format), "3\n");
     std::fs::remove_file(root.path().join(ID_FILE)).unwrap();
     assert!(
-        matches!(Identity::open_or_create(root.path()), Err(IdentityError::OtherFormat { .. })),
+        matches!(Identity::open_or_create(root.path()), Err(IdentityError::NewerFormat { .. })),
         "also without an identity"
     );
     let root = tempfile::tempdir().unwrap();
     let _ = opened(root.path()).node_id();
     let format = root.path().join(FORMAT_FILE);
-    std::fs::write(&format, "one").unwrap();
-    assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })));
+    for bad in ["one", "", "0\n", "-1\n"] {
+        std::fs::write(&format, bad).unwrap();
+        assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })), "{bad:?}");
+    }
     std::fs::remove_file(&format).unwrap();
     assert!(matches!(Identity::open_or_create(root.path()), Err(IdentityError::Damaged { .. })));
 }

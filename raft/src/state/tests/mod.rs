@@ -1,10 +1,11 @@
 //! The control state, tested from outside: through `apply` and the look-ups.
 //!
 //! `scripts.rs` has the rules one by one, `model.rs` a second implementation that is too simple to be wrong in the same way, `properties.rs` what
-//! holds for every sequence of commands.
+//! holds for every sequence of commands, `restore.rs` what becomes of leases over a restart.
 
 mod model;
 mod properties;
+mod restore;
 mod scripts;
 
 use std::sync::Arc;

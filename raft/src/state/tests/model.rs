@@ -104,7 +104,7 @@ impl Model {
         if let Some(last) = all.last_mut() {
             if !last.session_over {
                 if last.by != by {
-                    return Applied { outcome: Outcome::Refused(Refusal::HeldElsewhere), effects };
+                    return Applied { outcome: Outcome::Refused(Refusal::HeldElsewhere), effects, changes: Vec::new() };
                 }
                 displaced = last.ended_at.is_none().then_some(last.epoch);
                 if clean || last.expiry_secs == 0 {
@@ -130,21 +130,26 @@ impl Model {
         let will = if delay.is_some() { Will::Armed } else { Will::Gone };
         let delay_secs = delay.unwrap_or(0);
         all.push(Connection { epoch, by, expiry_secs, will, delay_secs, ended_at: None, session_over: false });
-        Applied { outcome: Outcome::Acquired { epoch, session_present, displaced }, effects }
+        let outcome = Outcome::Acquired { epoch, session_present, displaced };
+        Applied { outcome, effects, changes: Vec::new() }
     }
 
     fn detach(&mut self, by: NodeId, client: &str, epoch: SessionEpoch, fate: WillFate, expiry_secs: u32) -> Applied {
         let now = self.now;
         let last = self.clients.get_mut(client).and_then(|all| all.last_mut());
         let Some(last) = last.filter(|last| last.epoch == epoch && last.ended_at.is_none() && last.by == by) else {
-            return Applied { outcome: Outcome::Refused(Refusal::NotConnected), effects: Vec::new() };
+            return Applied {
+                outcome: Outcome::Refused(Refusal::NotConnected),
+                effects: Vec::new(),
+                changes: Vec::new(),
+            };
         };
         if fate == WillFate::Drop {
             last.will = Will::Gone;
         }
         last.expiry_secs = expiry_secs;
         last.ended_at = Some(now);
-        Applied { outcome: Outcome::Done, effects: self.run_due(Some(client)) }
+        Applied { outcome: Outcome::Done, effects: self.run_due(Some(client)), changes: Vec::new() }
     }
 
     fn will_done(&mut self, client: &str, epoch: SessionEpoch) -> Applied {
@@ -158,7 +163,7 @@ impl Model {
             None => Outcome::Refused(Refusal::NotDue),
         };
         self.note_gone();
-        Applied { outcome, effects: Vec::new() }
+        Applied { outcome, effects: Vec::new(), changes: Vec::new() }
     }
 
     fn restart(&mut self, node: NodeId) {
@@ -181,7 +186,7 @@ impl Model {
                 Some(self.detach(step.by, &client, epoch, will, expiry_secs))
             }
             Command::WillDone { client, epoch } => Some(self.will_done(&client, epoch)),
-            Command::Tick => Some(Applied { outcome: Outcome::Done, effects: self.run_due(None) }),
+            Command::Tick => Some(Applied { outcome: Outcome::Done, effects: self.run_due(None), changes: Vec::new() }),
             Command::Register { node, .. } => {
                 self.restart(node);
                 None

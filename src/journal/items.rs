@@ -1,0 +1,142 @@
+//! The items of a session.
+
+use std::sync::Arc;
+
+use holdfast_storage::Value;
+
+use crate::mqtt::{PacketId, QoS, SubscriptionOptions};
+use crate::session::{Item, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
+
+use super::bytes::{Sink as _, Source};
+
+const VERSION: u8 = 1;
+
+const SUBSCRIPTION: u8 = 1;
+const MESSAGE: u8 = 2;
+const RECEIVED: u8 = 3;
+const ACCEPTED: u8 = 4;
+
+const RETAIN: u8 = 0x04;
+const EXPIRES: u8 = 0x08;
+const SHARED: u8 = 0x10;
+
+/// Whose session it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    pub client_id: Arc<str>,
+    /// The epoch of its first connection, by which the lease knows it.
+    pub began: u64,
+}
+
+pub fn encode_header(client_id: &str, began: u64) -> Value {
+    let mut out = Value::new();
+    out.u8(VERSION);
+    out.u64(began);
+    out.text(client_id);
+    out
+}
+
+impl Header {
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
+        let mut source = Source(bytes);
+        if source.u8()? != VERSION {
+            return None;
+        }
+        let began = source.u64()?;
+        let client_id = source.text()?.into();
+        source.end(Header { client_id, began })
+    }
+}
+
+pub fn encode_item(item: Item<'_>) -> Value {
+    let mut out = Value::new();
+    out.u8(VERSION);
+    match item {
+        Item::Subscription { filter, subscription } => {
+            out.u8(SUBSCRIPTION);
+            encode_subscription(&mut out, filter, subscription);
+        }
+        Item::Message { queued, packet_id } => {
+            out.u8(MESSAGE);
+            encode_queued(&mut out, queued, packet_id);
+        }
+        Item::Received { packet_id } => {
+            out.u8(RECEIVED);
+            out.u16(packet_id.get());
+        }
+        Item::Accepted { packet_id } => {
+            out.u8(ACCEPTED);
+            out.u16(packet_id.get());
+        }
+    }
+    out
+}
+
+/// The item that was put at `position`. None for bytes that are none.
+pub fn decode_item(position: Position, bytes: &[u8]) -> Option<Restored> {
+    let mut source = Source(bytes);
+    if source.u8()? != VERSION {
+        return None;
+    }
+    let restored = match source.u8()? {
+        SUBSCRIPTION => decode_subscription(&mut source)?,
+        MESSAGE => decode_queued(&mut source, position)?,
+        RECEIVED => Restored::Received { packet_id: PacketId::new(source.u16()?)? },
+        ACCEPTED => Restored::Accepted { packet_id: PacketId::new(source.u16()?)? },
+        _ => return None,
+    };
+    source.end(restored)
+}
+
+fn encode_subscription(out: &mut Value, filter: &str, subscription: Subscription) {
+    out.u8(subscription.options.to_bits());
+    out.u32(subscription.subscription_id.unwrap_or(0));
+    out.text(filter);
+}
+
+fn decode_subscription(source: &mut Source<'_>) -> Option<Restored> {
+    let options = SubscriptionOptions::from_bits(source.u8()?)?;
+    let subscription_id = Some(source.u32()?).filter(|id| *id > 0);
+    let filter = source.text()?.into();
+    Some(Restored::Subscription { filter, subscription: Subscription { options, subscription_id } })
+}
+
+fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) {
+    let StoredBody { size, expires_at } = queued.stored_body();
+    let retain = if queued.retain { RETAIN } else { 0 };
+    let expires = if expires_at.is_some() { EXPIRES } else { 0 };
+    let shared = if queued.share.is_some() { SHARED } else { 0 };
+    out.u8(queued.qos as u8 | retain | expires | shared);
+    out.u16(packet_id.map_or(0, PacketId::get));
+    out.u32(size);
+    if let Some(at) = expires_at {
+        out.u64(at);
+    }
+    if let Some(share) = &queued.share {
+        out.text(share);
+    }
+    for id in queued.subscription_ids.as_slice() {
+        out.u32(*id);
+    }
+}
+
+fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored> {
+    let flags = source.u8()?;
+    let packet_id = PacketId::new(source.u16()?);
+    let size = source.u32()?;
+    let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
+    let share = if flags & SHARED == 0 { None } else { Some(source.text()?.into()) };
+    let mut ids = Vec::new();
+    while !source.0.is_empty() {
+        ids.push(source.u32()?);
+    }
+    let queued = Queued {
+        position,
+        body: QueuedBody::Stored(StoredBody { size, expires_at }),
+        qos: QoS::from_u8(flags & 3)?,
+        retain: flags & RETAIN != 0,
+        subscription_ids: SubscriptionIds::from_slice(&ids),
+        share,
+    };
+    Some(Restored::Message { queued, packet_id })
+}

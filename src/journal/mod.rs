@@ -1,0 +1,51 @@
+//! The state of a node as it is on disk: which owners there are, and the bytes of their items and bodies.
+//!
+//! Everything is an item of an owner (see `holdfast_storage`): a session has its header and the items of [`crate::session::Item`], the leases have one item for each
+//! lease and the retained messages one for each topic. A message is a body, shared by all items that need it. The first byte of each
+//! is the version of its form, so that a later program can read what this one wrote.
+//!
+//! Pure. Test to read first: `tests::what_is_written_is_read`.
+
+mod bytes;
+mod items;
+mod leases;
+mod message;
+#[cfg(test)]
+mod tests;
+
+use holdfast_storage::{ItemId, OwnerId};
+
+use crate::mqtt::MessageId;
+
+pub use items::{Header, decode_item, encode_header, encode_item};
+pub use leases::{decode_lease, encode_lease};
+pub use message::decode_message;
+
+/// The owner of the leases of a node that is alone.
+pub const LEASES: OwnerId = OwnerId(1);
+/// The owner of the retained messages.
+pub const RETAINED: OwnerId = OwnerId(2);
+/// The owner of what the node notes of itself: one item for each start, whose number is that of the incarnation.
+pub const NODE: OwnerId = OwnerId(3);
+/// The first owner that is a session.
+pub const SESSIONS: OwnerId = OwnerId(16);
+
+/// The item of a session's owner that says whose session it is.
+pub const HEADER: ItemId = 0;
+
+/// Bits of a message's sequence that count within one incarnation of the node: more than a million messages per second for a week would
+/// use, and the incarnation above them makes every sequence new.
+const SEQUENCE_BITS: u32 = 40;
+const SHARD_BITS: u32 = 6;
+
+/// Where the streams of an incarnation begin, so that no message ever has the id of another one.
+pub fn first_sequence(incarnation: u64) -> u64 {
+    incarnation << SEQUENCE_BITS
+}
+
+/// The item of a retained message.
+pub fn retained_item(id: MessageId) -> ItemId {
+    (id.sequence << SHARD_BITS) | u64::from(id.shard)
+}
+
+const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << SHARD_BITS);

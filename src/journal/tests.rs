@@ -1,0 +1,82 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_raft::{LeaseImage, LeaseWill};
+use holdfast_storage::Body as _;
+use proptest::prelude::*;
+
+use crate::mqtt::{Message, MessageId, PacketId, QoS, SubscriptionOptions};
+use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
+
+use super::{Header, decode_item, decode_lease, decode_message, encode_header, encode_item, encode_lease};
+
+fn qos() -> impl Strategy<Value = QoS> {
+    prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]
+}
+
+fn text() -> impl Strategy<Value = Arc<str>> {
+    "[a-zé/]{0,40}".prop_map(Arc::from)
+}
+
+fn blob() -> impl Strategy<Value = Bytes> {
+    proptest::collection::vec(any::<u8>(), 0..60).prop_map(Bytes::from)
+}
+
+prop_compose! {
+    fn message()(
+        shard in 0u16..64, sequence: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
+        qos in qos(), retain: bool, expires_at: Option<u64>,
+    ) -> Message {
+        Message { id: MessageId { shard, sequence }, topic, payload, properties, qos, retain, expires_at, publisher }
+    }
+}
+
+prop_compose! {
+    fn queued()(
+        message in message(), qos in qos(), retain: bool, ids in proptest::collection::vec(1u32..268_435_455, 0..4),
+        share in proptest::option::of(text()), position in 1u64..,
+    ) -> Queued {
+        let body = QueuedBody::Here(Arc::new(message));
+        Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share }
+    }
+}
+
+prop_compose! {
+    fn lease()(
+        client in text(), epoch: u64, began: u64, expiry_secs: u32, connected: bool, detached_since: u64, ended: bool,
+        will in proptest::option::of((any::<u32>(), blob())), wills_due in proptest::collection::vec((any::<u64>(), blob()), 0..3),
+    ) -> LeaseImage {
+        let will = will.map(|(delay_secs, message)| LeaseWill { delay_secs, message });
+        LeaseImage { item: 7, client, epoch, began, expiry_secs, connected, detached_since, ended, will, wills_due }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(message in message(), queued in queued(), id in proptest::option::of(1u16..), bits in 0u8..48, lease in lease()) {
+        let mut body = Vec::new();
+        message.encode(&mut body);
+        prop_assert_eq!(decode_message(&body), Some(message));
+
+        let packet_id = id.and_then(PacketId::new);
+        let value = encode_item(Item::Message { queued: &queued, packet_id });
+        let StoredBody { size, expires_at } = queued.stored_body();
+        let stored = Queued { body: QueuedBody::Stored(StoredBody { size, expires_at }), ..queued.clone() };
+        prop_assert_eq!(decode_item(queued.position, &value), Some(Restored::Message { queued: stored, packet_id }));
+
+        let options = SubscriptionOptions::from_bits(bits);
+        if let Some(options) = options {
+            let (filter, subscription): (Arc<str>, _) = ("a/+".into(), Subscription { options, subscription_id: id.map(u32::from) });
+            let value = encode_item(Item::Subscription { filter: &filter, subscription });
+            prop_assert_eq!(decode_item(1, &value), Some(Restored::Subscription { filter, subscription }));
+        }
+        let value = encode_lease(&lease);
+        prop_assert_eq!(decode_lease(7, &value), Some(lease));
+        prop_assert_eq!(Header::decode(&encode_header("c", 9)), Some(Header { client_id: "c".into(), began: 9 }));
+    }
+
+    #[test]
+    fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), Header::decode(&bytes));
+    }
+}

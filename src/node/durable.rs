@@ -1,0 +1,287 @@
+//! The node and its disk: opening, what was found, who is told.
+//!
+//! Order of a start with a data directory: the journal is opened (damage ends it here, or is put aside); the control state takes up the leases; sessions that still
+//! have a lease are given to their shards, the others are dropped; retained messages are read; the shards enter their sessions in the
+//! index; then the listeners open. Nothing is deleted that does not decode: such a start is refused.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use thiserror::Error;
+use tracing::{info, warn};
+
+use holdfast_raft::{LeaseChange, LeaseImage, NodeId, Standalone};
+use holdfast_storage::{Audience, Entry, ItemId, Opened, OwnerId, Recovered, RecoveredItem, State, Storage};
+
+use crate::config::{self, Config};
+use crate::journal::{self, Header};
+use crate::mqtt::Message;
+use crate::session::{Queued, Restored};
+use crate::shard::Shared;
+use crate::shard::clock::Clock;
+use crate::shard::keeping::lease_entries;
+use crate::shard::mailbox::Event;
+use crate::shard::restoring::{Stored, StoredSession};
+
+/// Why what is on disk cannot be taken up.
+#[derive(Debug, Error)]
+pub enum RecoverError {
+    #[error("{0}")]
+    Open(#[from] holdfast_storage::OpenError),
+    #[error("{0}")]
+    Bodies(#[from] holdfast_storage::BodiesError),
+    #[error(
+        "item {item} of owner {owner} in the journal is in a form that this program does not know: it was written by a newer Holdfast"
+    )]
+    Unknown { owner: u64, item: ItemId },
+}
+
+/// How late what nobody waits for is written.
+const LAZY: Duration = Duration::from_millis(200);
+
+/// Opens the journal under the data directory.
+pub(super) fn open(data_dir: &Path, config: &config::Storage, shards: usize) -> Result<Opened, RecoverError> {
+    let on_corruption = match config.on_corruption {
+        config::OnCorruption::Halt => holdfast_storage::journal::OnCorruption::Halt,
+        config::OnCorruption::Quarantine => holdfast_storage::journal::OnCorruption::Quarantine,
+    };
+    let journal = holdfast_storage::journal::Options {
+        segment_bytes: config.segment_bytes,
+        bytes_max: config.max_bytes,
+        on_corruption,
+    };
+    let options = holdfast_storage::Options { journal, sources: shards + 1, lazy: LAZY };
+    let opened = Storage::open(&data_dir.join("journal"), options)?;
+    for damage in &opened.report.damage {
+        warn!(
+            event = "storage",
+            file = damage.file,
+            offset = damage.offset,
+            "damage in the journal: {}; a copy of the file is in the folder quarantine, what can be read is kept",
+            damage.what
+        );
+    }
+    Ok(opened)
+}
+
+/// What a node takes up.
+pub(super) struct TakenUp {
+    pub standalone: Standalone,
+    /// For each shard.
+    pub stored: Vec<Stored>,
+    /// Where the streams of this run begin.
+    pub sequence: u64,
+    /// What the disk has to hear of the start.
+    entries: Vec<Entry>,
+}
+
+/// A node that has nothing on disk.
+pub(super) fn nothing(node: NodeId, name: &str, shards: usize) -> TakenUp {
+    TakenUp {
+        standalone: Standalone::new(node, name),
+        stored: (0..shards).map(|_| Stored::default()).collect(),
+        sequence: 0,
+        entries: Vec::new(),
+    }
+}
+
+/// Takes up what was found: the control state, the sessions of each shard, and the retained messages, which go into `shared`.
+pub(super) fn take_up(
+    opened: &mut Opened,
+    (node, name): (NodeId, &str),
+    shared: &Shared,
+) -> Result<TakenUp, RecoverError> {
+    let Recovered { last_time, owners, .. } = std::mem::take(&mut opened.recovered);
+    let mut found = Found::default();
+    for (owner, items) in owners {
+        found.sort_in(owner, items)?;
+    }
+    let mut entries = found.begin_incarnation();
+    let now = shared.clock.now();
+    let expiries: HashMap<Arc<str>, u32> =
+        found.leases.iter().map(|image| (image.client.clone(), image.expiry_secs)).collect();
+    let (standalone, changes) = Standalone::restore(node, name, now, last_time, std::mem::take(&mut found.leases));
+    entries.extend(lease_entries(changes));
+    let mut stored: Vec<Stored> = (0..shared.mailboxes.len()).map(|_| Stored::default()).collect();
+    let mut dropped = 0;
+    for (owner, header, items) in std::mem::take(&mut found.sessions) {
+        let lease = standalone.state().session(&header.client_id).filter(|lease| lease.began == header.began);
+        let Some(lease) = lease else {
+            entries.push(Entry::Drop { owner });
+            dropped += 1;
+            continue;
+        };
+        let expiry_secs = expiries.get(&header.client_id).copied().unwrap_or(0);
+        let shard = usize::from(shared.shard_of(&header.client_id));
+        let Header { client_id, .. } = header;
+        stored[shard].sessions.push(StoredSession { owner, client_id, epoch: lease.epoch, expiry_secs, items });
+    }
+    stored[0].given_back = std::mem::take(&mut found.given_back);
+    take_up_retained(opened, shared, &mut entries)?;
+    let sequence = journal::first_sequence(found.incarnation);
+    let sessions: usize = stored.iter().map(|stored| stored.sessions.len()).sum();
+    let retained = shared.retained.read().len();
+    info!(event = "recovered", sessions, retained, ended = dropped, incarnation = found.incarnation, "state recovered");
+    Ok(TakenUp { standalone, stored, sequence, entries })
+}
+
+/// Retained messages are read whole. Of two of one topic, which no run leaves behind, the one that was accepted last stays.
+fn take_up_retained(opened: &Opened, shared: &Shared, entries: &mut Vec<Entry>) -> Result<(), RecoverError> {
+    let now = shared.clock.now();
+    let mut retained = shared.retained.write();
+    let mut gone = Vec::new();
+    let mut unknown = None;
+    opened.bodies(journal::RETAINED, &mut |item, bytes| match journal::decode_message(bytes) {
+        Some(message) => gone.extend(retain(&mut retained, now, message)),
+        None => unknown = Some(item),
+    })?;
+    if let Some(item) = unknown {
+        return Err(RecoverError::Unknown { owner: journal::RETAINED.0, item });
+    }
+    entries.extend(gone.into_iter().map(|item| Entry::Delete { owner: journal::RETAINED, item }));
+    Ok(())
+}
+
+/// Enters a retained message. Returns the item that is void now, if there is one.
+fn retain(retained: &mut crate::retained::Map, now: u64, message: Message) -> Option<ItemId> {
+    let item = journal::retained_item(message.id);
+    let newer = retained.get(now, &message.topic).filter(|other| other.id > message.id);
+    if newer.is_some() {
+        return Some(item);
+    }
+    let (stored, earlier) = retained.replace(now, Arc::new(message));
+    if stored { earlier.map(|earlier| journal::retained_item(earlier.id)) } else { Some(item) }
+}
+
+/// The owners, sorted by what they are.
+#[derive(Default)]
+struct Found {
+    incarnation: u64,
+    earlier_starts: Vec<ItemId>,
+    leases: Vec<LeaseImage>,
+    sessions: Vec<(OwnerId, Header, Vec<(ItemId, Restored)>)>,
+    given_back: Vec<(OwnerId, Vec<Queued>)>,
+}
+
+impl Found {
+    fn sort_in(&mut self, owner: OwnerId, items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
+        match owner {
+            journal::NODE => self.earlier_starts = items.iter().map(|item| item.item).collect(),
+            journal::LEASES => {
+                for RecoveredItem { item, value, .. } in items {
+                    self.leases.push(
+                        journal::decode_lease(item, &value).ok_or(RecoverError::Unknown { owner: owner.0, item })?,
+                    );
+                }
+            }
+            journal::RETAINED => {}
+            _ => self.sort_in_session(owner, items)?,
+        }
+        Ok(())
+    }
+
+    fn sort_in_session(&mut self, owner: OwnerId, items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
+        let mut header = None;
+        let mut restored = Vec::with_capacity(items.len());
+        for RecoveredItem { item, value, .. } in items {
+            let unknown = RecoverError::Unknown { owner: owner.0, item };
+            if item == journal::HEADER {
+                header = Some(Header::decode(&value).ok_or(unknown)?);
+            } else {
+                restored.push((item, journal::decode_item(item, &value).ok_or(unknown)?));
+            }
+        }
+        match header {
+            Some(header) => self.sessions.push((owner, header, restored)),
+            None => self.given_back.push((owner, shared_messages(restored))),
+        }
+        Ok(())
+    }
+
+    /// Numbers this start, for good.
+    fn begin_incarnation(&mut self) -> Vec<Entry> {
+        self.incarnation = self.earlier_starts.iter().max().copied().unwrap_or(0) + 1;
+        let owner = journal::NODE;
+        let put = Entry::Put { owner, item: self.incarnation, value: Default::default(), body: None };
+        let earlier = self.earlier_starts.drain(..).map(|item| Entry::Delete { owner, item });
+        std::iter::once(put).chain(earlier).collect()
+    }
+}
+
+/// What is left of a session that ended while others were to take its shared messages over.
+fn shared_messages(items: Vec<(ItemId, Restored)>) -> Vec<Queued> {
+    let shared = |restored| match restored {
+        Restored::Message { queued, .. } if queued.share.is_some() => Some(queued),
+        _ => None,
+    };
+    items.into_iter().filter_map(|(_, restored)| shared(restored)).collect()
+}
+
+/// Starts the storage, with the node's own entries of the start first.
+pub(super) fn start(opened: Opened, taken_up: &mut TakenUp, shared: &Arc<Shared>) -> std::io::Result<Storage> {
+    let clock: Clock = shared.clock;
+    let audience = Arc::new(Mailboxes(shared.clone()));
+    let storage = Storage::start(opened, audience, Arc::new(move || clock.now()))?;
+    storage.submit(shared.mailboxes.len(), &mut taken_up.entries, true);
+    Ok(storage)
+}
+
+/// Tells the shards what the storage says.
+struct Mailboxes(Arc<Shared>);
+
+impl Audience for Mailboxes {
+    fn kept(&self, source: usize, submission: u64) {
+        // The last source is the node itself, which waits for nothing.
+        if let Some(mailbox) = self.0.mailboxes.get(source) {
+            mailbox.push(Event::Kept { submission });
+        }
+    }
+
+    fn loaded(&self, source: usize, ticket: u64, bodies: Vec<(OwnerId, ItemId, Option<Vec<u8>>)>) {
+        if let Some(mailbox) = self.0.mailboxes.get(source) {
+            mailbox.push(Event::ReadBack { ticket, bodies });
+        }
+    }
+
+    fn state(&self, state: State) {
+        self.0.storage_level.set(&state);
+        match &state {
+            State::Ok => info!(event = "storage", "the disk takes everything again"),
+            State::Low => warn!(
+                event = "storage",
+                "hardly any room is left on the disk: QoS 1 and 2 messages that would have to be kept are refused until there is"
+            ),
+            State::Failing(why) => tracing::error!(
+                event = "storage",
+                "the disk does not keep what is written: {why}. Nothing that would have to be kept is acknowledged; tried again every second"
+            ),
+        }
+        self.0.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::StorageChanged));
+    }
+}
+
+/// The changes that time brought about, from the source of the node itself.
+pub(super) fn write_changes(storage: &Storage, shared: &Shared, changes: Vec<LeaseChange>) {
+    if !changes.is_empty() {
+        storage.submit(shared.mailboxes.len(), &mut lease_entries(changes).collect(), false);
+    }
+}
+
+/// Retained messages that have expired.
+pub(super) fn write_expired(storage: &Storage, shared: &Shared, expired: &[Arc<Message>]) {
+    let owner = journal::RETAINED;
+    let delete = |message: &Arc<Message>| Entry::Delete { owner, item: journal::retained_item(message.id) };
+    let users = expired.iter().filter(|message| !message.topic.starts_with("$SYS/"));
+    storage.submit(shared.mailboxes.len(), &mut users.map(delete).collect(), false);
+}
+
+/// The name of the configured level and what it means, for the line that says the node is ready.
+pub(super) fn in_words(config: &Config) -> &'static str {
+    match (&config.node.data_dir, config.storage.durability) {
+        (None, _) => "memory: nothing survives the process",
+        (Some(_), config::Durability::Disk) => "disk: what is acknowledged survives the process and a power cut",
+        (Some(_), config::Durability::Memory) => "memory: written to disk within a second, and acknowledged before",
+    }
+}

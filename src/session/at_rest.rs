@@ -1,0 +1,114 @@
+//! The part of a session that is on disk: messages that leave the memory and come back, and what a restart finds.
+
+use std::sync::Arc;
+
+use crate::limits;
+use crate::metrics::DropReason;
+use crate::mqtt::{Message, QoS};
+
+use super::queue::{Queued, QueuedBody};
+use super::record::{Asked, Journal, Position, Restored};
+use super::window::{Inflight, Stage};
+use super::{Session, Turn};
+
+impl Session {
+    /// When the queue has more in memory than it may, the newest message goes out of it as soon as it is kept.
+    pub(super) fn ask_to_page_out<J: Journal>(&self, turn: &mut Turn<'_, J>, queued: &Queued) {
+        if let Some(owner) = self.owner
+            && self.queue.bytes_here() + queued.size() > turn.limits.queue_window_bytes
+        {
+            turn.journal.ask(owner, Asked::Body(queued.position));
+        }
+    }
+
+    /// The message at `position` is kept: it leaves the memory, if the queue still has too much there.
+    pub fn page_out(&mut self, window_bytes: usize, position: Position) {
+        if self.queue.bytes_here() > window_bytes
+            && let Some(stored) = self.queue.get(position).map(Queued::stored_body)
+        {
+            self.queue.set_body(position, QueuedBody::Stored(stored));
+        }
+    }
+
+    /// The messages to be read back now, so that sending can go on: none while it can, nor while some are on their way already.
+    pub fn wanted(&mut self, window_bytes: usize) -> Vec<Position> {
+        let Some(connected) = self.connected.as_ref().filter(|_| !self.loading) else {
+            return Vec::new();
+        };
+        let at_most = limits::READ_BACK_MESSAGES;
+        let wanted: Vec<Position> = if connected.resends.is_empty() {
+            self.queue.stored_in_front(window_bytes, at_most)
+        } else {
+            self.window.iter().filter(|inflight| inflight.is_stored()).map(|it| it.position).take(at_most).collect()
+        };
+        self.loading = !wanted.is_empty();
+        wanted
+    }
+
+    /// What was asked for has been read: each message comes with [`Session::read_back`] or not at all.
+    pub fn reading_ends(&mut self) {
+        self.loading = false;
+    }
+
+    /// A message has been read back; `None` if it could not be, and is lost. Returns false in that case.
+    pub fn read_back<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        position: Position,
+        message: Option<Arc<Message>>,
+    ) -> bool {
+        let Some(message) = message else {
+            return !self.lose(turn, position);
+        };
+        let body = QueuedBody::Here(message);
+        if let Some(queued) = self.window.get_position(position).and_then(|inflight| inflight.queued.as_mut()) {
+            queued.body = body;
+        } else {
+            self.queue.set_body(position, body);
+        }
+        true
+    }
+
+    fn lose<J: Journal>(&mut self, turn: &mut Turn<'_, J>, position: Position) -> bool {
+        let in_window = self.window.get_position(position).map(|inflight| inflight.packet_id);
+        let known = match in_window {
+            Some(packet_id) => {
+                self.no_resend(packet_id);
+                self.window.remove(packet_id).is_some()
+            }
+            None => self.queue.remove(position).is_some(),
+        };
+        if known {
+            self.delete(turn, position);
+            self.drop_message(turn, DropReason::Damaged);
+        }
+        known
+    }
+
+    /// Puts an item back that was found at the start. Items come in the order of their positions.
+    pub fn restore(&mut self, position: Position, restored: Restored) {
+        self.next_position = self.next_position.max(position + 1);
+        match restored {
+            Restored::Subscription { filter, subscription } => self.enter(filter, position, subscription),
+            Restored::Message { queued, packet_id: None } => self.queue.push(queued),
+            Restored::Message { queued, packet_id: Some(packet_id) } => {
+                let stage = if queued.qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent };
+                self.window.push(Inflight { packet_id, stage, position, queued: Some(queued) });
+            }
+            Restored::Received { packet_id } => {
+                self.window.push(Inflight { packet_id, stage: Stage::Released, position, queued: None });
+            }
+            Restored::Accepted { packet_id } => {
+                self.accepted.insert(packet_id, position);
+            }
+        }
+    }
+
+    /// The positions of everything that is written down.
+    pub fn positions(&self) -> Vec<Position> {
+        let subscriptions = self.subscriptions.values().map(|(position, _)| *position);
+        let queued = self.queue.iter().filter(|queued| queued.qos != QoS::AtMostOnce).map(|queued| queued.position);
+        let inflight = self.window.iter().map(|inflight| inflight.position);
+        subscriptions.chain(queued).chain(inflight).chain(self.accepted.values().copied()).collect()
+    }
+}

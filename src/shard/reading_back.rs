@@ -1,0 +1,112 @@
+//! Messages that are on disk alone, and are read when their turn comes: to be sent, or to be offered to another member of a share group. The shard asks and goes on;
+//! the answer comes by the mailbox.
+
+use std::sync::Arc;
+
+use holdfast_storage::{ItemId, OwnerId};
+use tracing::error;
+
+use crate::journal;
+use crate::metrics;
+use crate::mqtt::Message;
+use crate::session::Queued;
+use crate::subscriptions::SessionKey;
+
+use super::keeping::Owed;
+use super::mailbox::Ticket;
+use super::{Shard, Turn, turn};
+
+/// The ticket of what a session reads back for its own connection.
+const FOR_ITSELF: Ticket = 0;
+
+impl Shard {
+    /// Asks for the messages without which a session cannot go on sending.
+    pub(super) fn read_back_wanted(&mut self, session: SessionKey) {
+        let state = &mut self.sessions[session as usize].session;
+        let (Some(owner), Some(storage)) = (state.owner(), self.keeping.storage()) else {
+            return;
+        };
+        let wanted = state.wanted(self.shared.limits.queue_window_bytes);
+        if !wanted.is_empty() {
+            let wanted = wanted.into_iter().map(|position| (owner, position)).collect();
+            storage.load(self.id.into(), FOR_ITSELF, wanted);
+        }
+    }
+
+    /// Asks for messages that a session gave back.
+    pub(super) fn read_back_to_offer(&mut self, owner: OwnerId, given: Vec<Queued>) {
+        let Some(storage) = self.keeping.storage() else {
+            return;
+        };
+        self.next_ticket += 1;
+        let wanted = given.iter().map(|queued| (owner, queued.position)).collect();
+        storage.load(self.id.into(), self.next_ticket, wanted);
+        self.offered.insert(self.next_ticket, given);
+    }
+
+    /// The storage has read what was asked for.
+    pub(super) fn read_back(&mut self, ticket: Ticket, bodies: Vec<(OwnerId, ItemId, Option<Vec<u8>>)>) {
+        let bodies = bodies.into_iter().map(|(owner, item, bytes)| {
+            let message = bytes.and_then(|bytes| journal::decode_message(&bytes)).map(Arc::new);
+            (owner, item, message)
+        });
+        match self.offered.remove(&ticket) {
+            Some(given) => self.offer_read_back(given, bodies.collect()),
+            None => self.send_read_back(bodies.collect()),
+        }
+    }
+
+    fn send_read_back(&mut self, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {
+        let Some(session) = bodies.first().and_then(|(owner, ..)| self.by_owner.get(owner)).copied() else {
+            return;
+        };
+        let slot = &mut self.sessions[session as usize];
+        slot.session.reading_ends();
+        let mut turn = turn!(self);
+        let mut lost = 0;
+        for (_, position, message) in bodies {
+            lost += u64::from(!slot.session.read_back(&mut turn, position, message));
+        }
+        if lost > 0 {
+            log_lost(slot.session.client_id(), lost);
+        }
+        if let Some(key) = slot.connection {
+            self.pump(key);
+            self.mark_dirty(key);
+        }
+    }
+
+    fn offer_read_back(&mut self, given: Vec<Queued>, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {
+        for (queued, (owner, item, message)) in given.into_iter().zip(bodies) {
+            let owed = Owed { leg: None, from: Some((owner, item)) };
+            match (queued.share, message) {
+                (Some(share), Some(message)) => self.offer_again(share, &message, 0, owed),
+                _ => {
+                    self.metrics().dropped(metrics::DropReason::Damaged, 1);
+                    log_lost("", 1);
+                    self.delivered(owed);
+                }
+            }
+        }
+    }
+
+    /// There is room on the disk again, or there is none: who was held looks for himself.
+    pub(super) fn storage_changed(&mut self) {
+        if !self.storage_is_short() {
+            self.read_on();
+        }
+    }
+}
+
+fn log_lost(client_id: &str, messages: u64) {
+    if let Some(left_out) = metrics::admit_line("messages that cannot be read back") {
+        let left_out = (left_out > 0).then_some(left_out);
+        error!(
+            event = "storage",
+            client_id,
+            messages,
+            left_out,
+            "queued messages could not be read back from disk and are lost: run `holdfast data verify`"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! The sessions that a start has found on disk, on their way into their shard. They are entered before any listener is open, so a message that is acknowledged after
+//! a restart finds everybody who is subscribed.
+
+use std::sync::Arc;
+
+use holdfast_raft::Command;
+use holdfast_storage::OwnerId;
+
+use crate::session::{Position, Queued, Restored, Session};
+
+use super::Shard;
+use super::subscribing::NewRoutes;
+
+/// One session as it was found.
+#[derive(Debug)]
+pub struct StoredSession {
+    pub owner: OwnerId,
+    pub client_id: Arc<str>,
+    /// Of its lease.
+    pub epoch: u64,
+    pub expiry_secs: u32,
+    /// In the order of their positions.
+    pub items: Vec<(Position, Restored)>,
+}
+
+/// What a shard begins with.
+#[derive(Debug, Default)]
+pub struct Stored {
+    pub sessions: Vec<StoredSession>,
+    /// Messages of share groups whose member had ended and which nobody had taken over yet.
+    pub given_back: Vec<(OwnerId, Vec<Queued>)>,
+}
+
+/// Routes that are proposed together.
+const ROUTES_PER_COMMAND: usize = 4_096;
+
+impl Shard {
+    /// Enters what was found on disk. Called once, before anything else.
+    pub fn restore(&mut self, stored: Stored) {
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        let mut routes = NewRoutes::default();
+        for session in stored.sessions {
+            self.restore_session(session, &mut routes);
+            if routes.len() >= ROUTES_PER_COMMAND {
+                self.propose_restored(std::mem::take(&mut routes));
+            }
+        }
+        self.propose_restored(routes);
+        drop(order);
+        for (owner, given) in stored.given_back {
+            self.read_back_to_offer(owner, given);
+        }
+    }
+
+    fn restore_session(&mut self, stored: StoredSession, routes: &mut NewRoutes) {
+        let StoredSession { owner, client_id, epoch, expiry_secs, items } = stored;
+        let mut session = Session::new(client_id, Some(owner));
+        session.set_epoch(epoch);
+        session.set_expiry_secs(expiry_secs);
+        items.into_iter().for_each(|(position, item)| session.restore(position, item));
+        let subscriptions: Vec<_> =
+            session.subscriptions().map(|(filter, subscription)| (filter.clone(), *subscription)).collect();
+        let key = self.enter_session(session);
+        self.metrics().subscriptions.add(subscriptions.len() as u64);
+        for (filter, subscription) in subscriptions {
+            self.enter_index(key, &filter, subscription, routes);
+        }
+    }
+
+    fn propose_restored(&mut self, routes: NewRoutes) {
+        let NewRoutes { filters, shares } = routes;
+        if !filters.is_empty() {
+            self.propose(Command::Routes { add: filters, remove: Vec::new() });
+        }
+        if !shares.is_empty() {
+            self.propose(Command::ShareRoutes { add: shares, remove: Vec::new() });
+        }
+    }
+}
