@@ -7,6 +7,9 @@
 //! - [`client`] speaks MQTT over a transport, one packet at a time;
 //! - [`process`] starts the program with a configuration of the test's own, on ports the kernel chose, and keeps its log;
 //! - [`stage`] is what a test works on: a broker, a transport, and names that no other test uses;
+//! - [`history`] is what clients were promised and what they got, [`checker`] judges it, [`dice`] makes seeded choices;
+//! - [`load`] is a cast of clients that break off at any moment and record what they were promised;
+//! - [`power_cut`] puts the program on a disk that loses its power, is full, or fails;
 //! - [`certificates`] makes an authority and its leaves at run time.
 //!
 //! `HOLDFAST_BIN` names the program to test; without it the test run builds `holdfast` once. With `HOLDFAST_TEST_ADDR`
@@ -15,7 +18,12 @@
 //! Read first: `tests/conformance/connect.rs`.
 
 pub mod certificates;
+pub mod checker;
 pub mod client;
+pub mod dice;
+pub mod history;
+pub mod load;
+pub mod power_cut;
 pub mod process;
 pub mod stage;
 pub mod transport;

@@ -4,8 +4,10 @@
 //! whatever happens: no test run leaves a broker behind.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use super::{Log, Setup, program};
+use super::{Installation, Line, Log, Setup, program};
 use crate::transport::{PATIENCE, Transport};
 
 /// A broker under test.
@@ -27,7 +29,9 @@ pub struct Broker {
 
 struct Process {
     child: Mutex<Child>,
-    folder: TempDir,
+    folder: PathBuf,
+    /// The folder goes with the broker, unless it belongs to an [`Installation`].
+    _own: Option<TempDir>,
 }
 
 impl Broker {
@@ -60,24 +64,37 @@ impl Broker {
         let listeners = setup.listener_count();
         let (config, folder, authority) = setup.write();
         let log = Log::default();
-        let child = spawn(&config, log.clone());
-        let broker = Self {
-            addresses: HashMap::new(),
-            client_config: authority.map(|authority| authority.client_config(None)),
-            salt: salt(),
-            log,
-            process: Some(Process { child: Mutex::new(child), folder }),
-        };
-        broker.with_addresses(listeners)
+        let child = spawn(&config, &[], log.clone());
+        let process = Process { child: Mutex::new(child), folder: folder.path().to_owned(), _own: Some(folder) };
+        let mut broker = Self::of(process, log);
+        broker.client_config = authority.map(|authority| authority.client_config(None));
+        broker.with_addresses(listeners, PATIENCE)
     }
 
-    fn with_addresses(mut self, count: usize) -> Self {
+    /// Starts a broker on an installation and waits for nothing.
+    pub(super) fn run(on: &Installation) -> Self {
+        let log = Log::default();
+        let child = spawn(&on.config(), on.environment(), log.clone());
+        Self::of(Process { child: Mutex::new(child), folder: on.folder().to_owned(), _own: None }, log)
+    }
+
+    fn of(process: Process, log: Log) -> Self {
+        Self { addresses: HashMap::new(), client_config: None, salt: salt(), log, process: Some(process) }
+    }
+
+    /// Waits until the broker says that it is ready; by then it has said its addresses.
+    pub(super) fn until_ready(self, listeners: usize, patience: Duration) -> Self {
+        let is_ready = |line: &Line| line.field("event").as_deref() == Some("ready");
+        assert!(self.log.wait(0, patience, is_ready).is_some(), "not ready in {patience:?}:\n{}", self.log.text());
+        self.with_addresses(listeners, PATIENCE)
+    }
+
+    fn with_addresses(mut self, count: usize, patience: Duration) -> Self {
         let mut position = 0;
         while self.addresses.len() < count {
-            let is_address = |line: &super::Line| line.field("event").as_deref() == Some("listening");
-            let Some(line) = self.log.wait(position, PATIENCE, is_address) else {
-                let text: Vec<_> = self.log.since(0).into_iter().map(|line| line.text).collect();
-                panic!("the broker did not say {count} addresses:\n{}", text.join("\n"));
+            let is_address = |line: &Line| line.field("event").as_deref() == Some("listening");
+            let Some(line) = self.log.wait(position, patience, is_address) else {
+                panic!("the broker did not say {count} addresses:\n{}", self.log.text());
             };
             position = 1 + self.log.since(0).iter().position(|there| there.text == line.text).unwrap_or(position);
             let (name, address) = (line.field("listener"), line.field("address"));
@@ -125,8 +142,8 @@ impl Broker {
     }
 
     /// The folder of the configuration file.
-    pub fn folder(&self) -> &std::path::Path {
-        self.process().folder.path()
+    pub fn folder(&self) -> &Path {
+        &self.process().folder
     }
 
     pub fn pid(&self) -> u32 {
@@ -156,6 +173,14 @@ impl Broker {
     pub fn stop(&self, patience: Duration) -> ExitStatus {
         self.signal(libc::SIGTERM);
         self.exit_status(patience)
+    }
+
+    /// SIGKILL, and the end of the process.
+    pub fn kill(&self) {
+        let mut child = self.process().child.lock().expect("no holder panics");
+        // It may have ended already; then there is nothing to kill.
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     /// The exit status of a process that is about to end, which must come within `patience`.
@@ -198,8 +223,9 @@ impl Drop for Broker {
 }
 
 /// Starts the program on a thread that lives as long as it does.
-fn spawn(config: &std::path::Path, log: Log) -> Child {
+fn spawn(config: &Path, environment: &[(String, OsString)], log: Log) -> Child {
     let mut command = Command::new(program::path());
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.arg("serve").arg("--config").arg(config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     die_with_parent(&mut command);

@@ -73,6 +73,12 @@ impl Log {
         self.kept.0.lock().expect("no holder panics").lines[position..].to_vec()
     }
 
+    /// All lines so far as one text, for messages.
+    pub fn text(&self) -> String {
+        let lines: Vec<_> = self.since(0).into_iter().map(|line| line.text).collect();
+        lines.join("\n")
+    }
+
     /// The first line from a position on that `wanted` is true for, or `None` after `patience` or at the end of the log.
     pub fn wait(&self, position: usize, patience: Duration, wanted: impl Fn(&Line) -> bool) -> Option<Line> {
         let deadline = Instant::now() + patience;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use super::Broker;
+use super::{Broker, Installation};
 use crate::certificates::Authority;
 
 /// A line as `mosquitto_passwd` writes it, with few iterations: an unoptimized program should not hash for seconds.
@@ -121,6 +121,11 @@ impl Setup {
             return None;
         }
         Some(Broker::start(self))
+    }
+
+    /// Writes the configuration for brokers that are started one after another on the same data.
+    pub fn install(self) -> Installation {
+        Installation::new(self)
     }
 
     pub(super) fn listener_count(&self) -> usize {

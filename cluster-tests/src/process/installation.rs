@@ -1,0 +1,126 @@
+//! A configuration and a data directory that outlive the brokers which run on them: what is left when a process is killed.
+//!
+//! At most one broker runs on an installation at a time; [`copy`](Installation::copy) makes another one of what its disk holds.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Broker, Setup};
+
+/// How long a start may take that has little to read (field case 47).
+pub const START: Duration = Duration::from_secs(10);
+
+/// Where brokers live, one after another.
+pub struct Installation {
+    folder: TempDir,
+    listeners: usize,
+    environment: Vec<(String, OsString)>,
+}
+
+impl Installation {
+    /// Writes the configuration.
+    pub fn new(setup: Setup) -> Self {
+        let listeners = setup.listener_count();
+        let (_, folder, _) = setup.write();
+        Self { folder, listeners, environment: Vec::new() }
+    }
+
+    /// The folder of the configuration file.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.folder().join("data")
+    }
+
+    /// Where the journal's files are.
+    pub fn journal_dir(&self) -> PathBuf {
+        self.data_dir().join("journal")
+    }
+
+    /// An environment variable of the brokers that are started from now on.
+    pub fn set_environment(&mut self, name: &str, value: impl Into<OsString>) {
+        self.environment.retain(|(there, _)| there != name);
+        self.environment.push((name.to_owned(), value.into()));
+    }
+
+    /// Starts a broker, which must be ready within [`START`].
+    ///
+    /// # Panics
+    /// When it is not; with its log.
+    pub fn start(&self) -> Broker {
+        self.start_within(START)
+    }
+
+    /// Starts a broker, which must be ready within `patience`.
+    ///
+    /// # Panics
+    /// When it is not; with its log.
+    pub fn start_within(&self, patience: Duration) -> Broker {
+        Broker::run(self).until_ready(self.listeners, patience)
+    }
+
+    /// Starts the process and does not wait for anything: for starts that are refused or watched.
+    pub fn launch(&self) -> Broker {
+        Broker::run(self)
+    }
+
+    /// Waits until a launched broker is ready.
+    ///
+    /// # Panics
+    /// When it is not within `patience`; with its log.
+    pub fn ready(&self, broker: Broker, patience: Duration) -> Broker {
+        broker.until_ready(self.listeners, patience)
+    }
+
+    /// Another installation with the same configuration and a copy of the data.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub fn copy(&self) -> Self {
+        let folder = tempfile::Builder::new().prefix("holdfast-test").tempdir().expect("a temporary folder");
+        copy_folder(self.folder(), folder.path());
+        Self { folder, listeners: self.listeners, environment: self.environment.clone() }
+    }
+
+    /// Replaces the data by a copy of another folder.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub fn replace_data(&self, with: &Path) {
+        let data = self.data_dir();
+        if data.exists() {
+            std::fs::remove_dir_all(&data).expect("the temporary folder can be written");
+        }
+        copy_folder(with, &data);
+    }
+
+    pub(super) fn environment(&self) -> &[(String, OsString)] {
+        &self.environment
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.folder().join("holdfast.toml")
+    }
+}
+
+/// Copies a folder with all that is in it.
+///
+/// # Panics
+/// When it cannot be read or written.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the temporary folder can be written");
+    for entry in std::fs::read_dir(from).expect("a readable folder") {
+        let entry = entry.expect("a readable folder");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a file type").is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("a file can be copied");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What was acknowledged survives SIGKILL and a power cut: the real program on real files.
+//!
+//! Tests with choices print their seed; `HOLDFAST_SEED` replays it.
+//!
+//! Read first: `kill_rounds.rs`.
+
+mod kill_rounds;
+mod power_loss;
+mod shim;
+
+/// Small segments, so that they are filled, and cleaned, many times.
+const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";
