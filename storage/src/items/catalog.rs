@@ -472,3 +472,44 @@ impl Catalog {
         self.early_items
     }
 }
+
+#[cfg(test)]
+impl Catalog {
+    /// Everything that is counted is what counting it anew gives.
+    pub(super) fn check(&self) {
+        let mut live = std::collections::BTreeMap::new();
+        let mut references: HashMap<BodyId, u32> = HashMap::new();
+        let mut items = 0;
+        for queue in self.owners.values() {
+            assert!(queue.slots.iter().is_sorted_by(|a, b| a.item < b.item));
+            assert!(queue.slots.front().is_some_and(|slot| slot.tag != Tag::Dead));
+            assert!(queue.slots.back().is_some_and(|slot| slot.tag != Tag::Dead));
+            assert_eq!(queue.slots.iter().filter(|slot| slot.tag == Tag::Dead).count(), queue.dead);
+            for slot in queue.slots.iter().filter(|slot| slot.tag != Tag::Dead) {
+                items += 1;
+                *live.entry(slot.location.segment).or_insert(0) += slot.cost();
+                if let ItemBody::Shared(id) | ItemBody::Carried(id) = slot.body() {
+                    *references.entry(id).or_insert(0) += 1;
+                }
+            }
+        }
+        for body in &self.bodies {
+            assert_eq!(references.remove(&body.id), Some(body.items), "{body:?}");
+            if body.location.len > 0 {
+                *live.entry(body.location.segment).or_insert(0) += u64::from(body.location.len);
+            }
+        }
+        assert!(references.is_empty(), "{references:?}");
+        assert_eq!(items, self.items);
+        assert_eq!(live.values().sum::<u64>(), self.live.total);
+        for (place, &bytes) in (self.live.first..).zip(&self.live.segments) {
+            assert_eq!(bytes, live.remove(&place).unwrap_or(0), "segment {place}");
+        }
+        assert!(live.is_empty(), "{live:?}");
+    }
+
+    /// Bytes that the queue of an owner occupies.
+    pub(super) fn room_of(&self, owner: OwnerId) -> usize {
+        self.owners.get(&owner).map_or(0, |queue| queue.slots.capacity() * size_of::<Slot>())
+    }
+}

@@ -19,6 +19,8 @@
 mod catalog;
 mod cleaning;
 mod group;
+#[cfg(test)]
+pub(crate) mod model;
 mod plan;
 mod record;
 mod recovery;

@@ -285,6 +285,11 @@ impl Store {
         failed.map_or(Ok(()), Err)
     }
 
+    #[cfg(test)]
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
     pub(crate) fn reader(&self) -> Reader {
         self.reader.clone()
     }
