@@ -95,6 +95,10 @@ pub enum Event {
         qos: u8,
         retain: Retain,
     },
+    /// The PUBLISH once more, on another connection, because no answer had come.
+    Resent {
+        message: MessageId,
+    },
     /// PUBACK or PUBREC without an error; for a Will: its connection has ended so that it must be published.
     Acknowledged {
         message: MessageId,
@@ -148,6 +152,12 @@ impl History {
     pub fn since(&self, position: usize) -> Vec<Event> {
         let events = self.events.lock().expect("no holder panics");
         events[position..].iter().map(|(_, event)| event.clone()).collect()
+    }
+
+    pub fn all(&self) -> String {
+        let events = self.events.lock().expect("no holder panics");
+        let lines = events.iter().enumerate().map(|(place, (time, event))| format!("{place:>8} {:>9.3} {event:?}", time.as_secs_f64()));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// The last events that name one of these words, with their places and times, for messages.

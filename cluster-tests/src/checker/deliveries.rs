@@ -43,6 +43,9 @@ struct Publication {
     topic: String,
     qos: u8,
     withdrawn: bool,
+    /// Its publisher has sent it again, not knowing whether the first time counts: to whom it goes with less than QoS 2, it may come
+    /// again, and behind newer ones.
+    resent: bool,
 }
 
 /// A message for which somebody waits. Each debt with the subscriptions that are its reason.
@@ -56,8 +59,8 @@ pub(super) struct Deliveries {
     clients: BTreeMap<Name, Client>,
     published: HashMap<MessageId, Publication>,
     open: HashMap<MessageId, Open>,
-    /// What came with QoS 2.
-    once: HashSet<(Debtor, MessageId)>,
+    /// What came with QoS 2, to each session as long as it lasts.
+    once: HashMap<Debtor, HashSet<MessageId>>,
     received: usize,
 }
 
@@ -78,6 +81,11 @@ impl Deliveries {
             Event::Acknowledged { message } => {
                 if let Some(open) = self.open.get_mut(message) {
                     open.acknowledged = true;
+                }
+            }
+            Event::Resent { message } => {
+                if let Some(publication) = self.published.get_mut(message) {
+                    publication.resent = true;
                 }
             }
             Event::Withdrawn { message } => {
@@ -130,6 +138,7 @@ impl Deliveries {
     /// The session is gone with all that was in it.
     fn end(&mut self, client: &Name) {
         self.forgive(client, None);
+        self.once.remove(&Debtor::Session(client.clone()));
         let entry = self.clients.entry(client.clone()).or_default();
         entry.filters.clear();
         entry.progress.clear();
@@ -152,7 +161,7 @@ impl Deliveries {
     }
 
     fn publish(&mut self, place: usize, message: &MessageId, topic: &str, qos: u8, retain: Retain) {
-        let publication = Publication { place, topic: topic.to_owned(), qos, withdrawn: false };
+        let publication = Publication { place, topic: topic.to_owned(), qos, withdrawn: false, resent: false };
         self.published.insert(message.clone(), publication);
         // A deletion has no payload by which it could be told from another.
         if qos == 0 || retain == Retain::Delete {
@@ -202,8 +211,9 @@ impl Deliveries {
         if !debtors.iter().any(|debtor| matches!(debtor, Debtor::Share(_))) {
             let key = (message.publisher.clone(), copy.topic.to_owned(), publication.qos);
             let progress = entry.progress.entry(key).or_default();
-            let repeats = publication.qos == 1 || copy.qos == 1;
-            if let Some(what) = progress.advance(message.number, repeats) {
+            let repeats = publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
+            let late = publication.resent && copy.qos < 2;
+            if let Some(what) = progress.advance(message.number, repeats, late) {
                 wrong(&what);
             }
         }
@@ -211,7 +221,7 @@ impl Deliveries {
             if let Some(open) = self.open.get_mut(message) {
                 open.debts.remove(&debtor);
             }
-            if copy.qos == 2 && !self.once.insert((debtor, (*message).clone())) {
+            if copy.qos == 2 && !self.once.entry(debtor).or_default().insert((*message).clone()) {
                 wrong("QoS 2, and it came before");
             }
         }
@@ -260,11 +270,11 @@ fn debtor(client: &Name, filter: &str) -> Debtor {
 
 impl Progress {
     /// What is wrong with this number as the next one.
-    fn advance(&mut self, number: u64, repeats: bool) -> Option<String> {
+    fn advance(&mut self, number: u64, repeats: bool, late: bool) -> Option<String> {
         if self.seen.insert(number) {
             let latest = self.latest;
             self.latest = latest.max(number);
-            return (number < latest).then(|| format!("out of order, after {latest}"));
+            return (number < latest && !late).then(|| format!("out of order, after {latest}"));
         }
         (!repeats).then(|| "it came before, and it is not of QoS 1".to_owned())
     }

@@ -80,7 +80,7 @@ impl Publisher {
     fn connection(&mut self, round: &Round<'_>) -> Result<(), Gone> {
         let (mut live, present) = Live::open(round, &self.name, &self.connect(), self.keeps)?;
         if present {
-            self.resend(&mut live)?;
+            self.resend(&mut live, round)?;
         } else {
             self.open.clear();
         }
@@ -99,12 +99,13 @@ impl Publisher {
         }
     }
 
-    fn resend(&self, live: &mut Live<'_>) -> Result<(), Gone> {
+    fn resend(&self, live: &mut Live<'_>, round: &Round<'_>) -> Result<(), Gone> {
         for open in &self.open {
             let packet_id = open.publish.packet_id.unwrap_or(0);
             if open.received {
                 live.send(&Ack::new(first::PUBREL, packet_id).bytes())?;
             } else {
+                round.history.record(Event::Resent { message: open.message.clone() });
                 live.send(&open.publish.clone().dup().bytes(self.version))?;
             }
         }
