@@ -1,3 +1,5 @@
+//! What is written is read, and nothing else is taken for it.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Whether a message of this QoS may go out before anything that waits. QoS 0 waits only behind QoS 0; the others wait behind
-    /// everything, and for a place in the window [MQTT-3.3.4-9], [MQTT-4.9.0-2].
+    /// everything, and for a place in the window [MQTT-3.3.4-9], [MQTT-4.9.0-2]; QoS 1 also behind QoS 2 that waits for the disk.
     fn may_send(&self, qos: QoS) -> bool {
         let Some(connected) = &self.connected else {
             return false;
@@ -140,6 +140,7 @@ impl Session {
             !self.queue.holds_qos0()
         } else {
             self.queue.is_empty()
+                && (qos == QoS::ExactlyOnce || self.recorded.is_empty())
                 && connected.resends.is_empty()
                 && self.window.len() < usize::from(connected.window_max)
         }
@@ -345,7 +346,9 @@ impl Session {
 
     fn next_to_send(&mut self) -> Option<Queued> {
         let connected = self.connected.as_ref()?;
-        let has_place = connected.resends.is_empty() && self.window.len() < usize::from(connected.window_max);
+        let in_turn = self.recorded.is_empty() || self.queue.is_qos2_in_front();
+        let has_place =
+            in_turn && connected.resends.is_empty() && self.window.len() < usize::from(connected.window_max);
         self.queue.pop(has_place)
     }
 

@@ -195,6 +195,11 @@ impl Queue {
         }
     }
 
+    /// Whether the first message that needs a place in the inflight window is of QoS 2.
+    pub fn is_qos2_in_front(&self) -> bool {
+        self.kept.front().is_some_and(|queued| queued.qos == QoS::ExactlyOnce)
+    }
+
     /// The messages in front that have to be read back, until those in front have `bytes` in memory; at most `at_most`.
     pub fn stored_in_front(&self, bytes: usize, at_most: usize) -> Vec<Position> {
         let mut before = 0;

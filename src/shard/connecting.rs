@@ -191,7 +191,7 @@ impl Shard {
         };
         let own = |session: &SessionKey| self.sessions[*session as usize].session.epoch() == connecting.epoch;
         let Some(session) = self.by_client.get(&client_id).copied().filter(own) else {
-            self.refuse(key, ReasonCode::ServerBusy, "another connection has come with this client id meanwhile");
+            self.admit_too_late(key, &connecting);
             return;
         };
         self.open(key, session, connecting.epoch, &connecting.agreed);
@@ -203,6 +203,16 @@ impl Shard {
             self.received(key, serial, &connecting.rest);
         }
         self.wake(key);
+    }
+
+    /// It had the session for a moment, and another connection has come with this client id since [MQTT-3.1.4-3].
+    fn admit_too_late(&mut self, key: ConnectionKey, connecting: &Connecting) {
+        let connection = &mut self.connections[key as usize];
+        let assigned = connecting.assigned_client_id.then_some(&*connection.client_id);
+        connecting.agreed.write_connack(&self.shared.limits, connecting.resumed, assigned, connection.outbox.buffer());
+        self.metrics().sessions_taken_over.add(1);
+        let what = "another connection has come with this client id [MQTT-3.1.4-3]";
+        self.begin_closing(key, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
     }
 
     /// Closes the older connection of the client id, if there is one [MQTT-3.1.4-3]. Its lease is the newer one's already.

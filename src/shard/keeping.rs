@@ -541,6 +541,7 @@ impl Shard {
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
         if slot.session.kept(&mut turn, packet_id, Some(&mut connection.outbox)) {
+            self.pump(key);
             self.mark_dirty(key);
         }
     }

@@ -20,6 +20,7 @@ mod commit;
 pub mod disk;
 mod entry;
 mod identity;
+mod items;
 pub mod journal;
 
 pub use commit::{

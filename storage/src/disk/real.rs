@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Disk, DiskFile};
 
 /// What is written at a time when a file is filled with zeros.
-const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// The folder for damaged files, beside the directory.
 const QUARANTINE: &str = "quarantine";

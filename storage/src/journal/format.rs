@@ -142,9 +142,9 @@ impl BatchHeader {
 
     /// `None`: these bytes are no header of this segment.
     pub fn decode(seed: u32, segment: u32, bytes: &[u8]) -> Option<BatchHeader> {
-        let gap = match bytes.first_chunk()? {
-            &BATCH_MAGIC => false,
-            &GAP_MAGIC => true,
+        let gap = match *bytes.first_chunk()? {
+            BATCH_MAGIC => false,
+            GAP_MAGIC => true,
             _ => return None,
         };
         let whole = bytes.len() >= BATCH_HEADER && u32_at(bytes, 4) == batch_crc(seed, bytes);

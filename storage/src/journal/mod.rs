@@ -106,7 +106,7 @@ pub struct SegmentUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     Plenty,
-    /// There was none for another segment: what is left of the active one should serve to free some.
+    /// There was none to have as many spare segments as there should be: what is left ([`Journal::room_bytes`]) should serve to free some.
     Last,
 }
 
@@ -139,6 +139,8 @@ pub struct Journal {
     sealed: VecDeque<Segment>,
     /// `None` after a failure, until the next batch.
     active: Option<Segment>,
+    /// The number of the next segment.
+    next_number: u32,
     /// The number of the next batch.
     next_sequence: u64,
     supply: Supply,
@@ -265,7 +267,14 @@ impl Journal {
     /// Whether there is room behind the active segment.
     #[must_use]
     pub fn room(&self) -> Room {
-        if self.supply.refused && self.supply.spares.is_empty() { Room::Last } else { Room::Plenty }
+        if self.supply.refused && self.supply.spares.len() < supply::SPARES_MAX { Room::Last } else { Room::Plenty }
+    }
+
+    /// Bytes that can be written without another file: to the active segment and to spares.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.file_bytes.saturating_sub(active.end.offset));
+        active + self.supply.spares.iter().map(|spare| spare.bytes).sum::<u64>()
     }
 
     /// At a clean end: writes the index of all that has none, so that the next start reads no segment.
@@ -288,11 +297,11 @@ impl Journal {
 
     /// Makes a spare the segment behind the last one; on the disk with its header and its name before it is used.
     fn next_segment(&mut self, now: u64, span: u64) -> Result<Segment, AppendError> {
-        let last = self.active.as_ref().or(self.sealed.back()).map_or(0, Segment::number);
-        let header = FileHeader { number: last + 1, first: self.next_sequence, salt: self.salt };
+        let header = FileHeader { number: self.next_number, first: self.next_sequence, salt: self.salt };
         let spare = self.take_spare(now, FILE_HEADER as u64 + span)?;
         let segment = begin_segment(&*self.disk, header, spare)?;
         self.files.write().insert(header.number, segment.file.clone());
+        self.next_number += 1;
         Ok(segment)
     }
 
@@ -307,29 +316,27 @@ impl Journal {
         } else {
             Err(io::ErrorKind::QuotaExceeded.into())
         };
-        match made {
-            Ok(spare) => {
-                self.supply.refused = false;
-                Ok(spare)
-            }
-            Err(error) => {
-                self.supply.refuse(now);
-                Err(error.into())
-            }
-        }
+        made.map_err(|error| {
+            self.supply.refuse(now);
+            error.into()
+        })
     }
 
-    /// After a failure nothing more is written to the active segment. One that holds nothing goes, and the next one gets its number.
+    /// After a failure nothing more is written to the active segment. One that holds nothing goes, and the next one takes its place.
     fn give_up_active(&mut self) {
         let Some(segment) = self.active.take() else { return };
         if !segment.is_unused() {
             self.sealed.push_back(segment);
             return;
         }
-        self.files.write().remove(&segment.number());
-        // The next one takes the names too, so nothing is wrong if these fail.
-        let _ = self.disk.remove(&names::index(segment.number()));
-        let _ = self.disk.remove(&names::segment(segment.number()));
+        let number = segment.number();
+        self.next_number = number;
+        self.files.write().remove(&number);
+        // The next one takes the names too, so nothing is wrong if these fail. A journal is never without a segment.
+        let _ = self.disk.remove(&names::index(number));
+        if !self.sealed.is_empty() {
+            let _ = self.disk.remove(&names::segment(number));
+        }
     }
 }
 
@@ -343,9 +350,8 @@ fn begin_segment(disk: &dyn Disk, header: FileHeader, spare: Spare) -> io::Resul
         disk.sync()
     });
     if let Err(error) = begun {
-        // One of the two names is there. Nothing is wrong if it stays: it is found at the next start, or replaced.
+        // Under its first name it is of no use, under its second it holds nothing and the next one takes the name.
         let _ = disk.remove(&spare_name);
-        let _ = disk.remove(&name);
         return Err(error);
     }
     Ok(Segment {

@@ -81,11 +81,15 @@ impl Journal {
         disk.sync().map_err(in_file("."))?;
         let report = opening.report;
         let active = segments.pop_back();
+        let next_number = active.as_ref().map_or(1, |segment| segment.number() + 1);
         let next_sequence = active.as_ref().map_or(1, |segment| segment.end.sequence);
         let files = segments.iter().chain(&active).map(|segment| (segment.number(), segment.file.clone())).collect();
         let supply = Supply::new(spares, listing.spares.last().copied().unwrap_or(0));
         let files = Arc::new(parking_lot::RwLock::new(files));
-        Ok((Journal { disk, options, salt, sealed: segments, active, next_sequence, supply, files }, report))
+        Ok((
+            Journal { disk, options, salt, sealed: segments, active, next_number, next_sequence, supply, files },
+            report,
+        ))
     }
 }
 
@@ -151,7 +155,7 @@ impl Opening<'_> {
     fn salt(&mut self, listing: &Listing) -> Result<(u64, bool), OpenError> {
         if listing.identity {
             let file = self.disk.open(names::IDENTITY).map_err(in_file(names::IDENTITY))?;
-            if let Ok(header) = read_header(&*file, Kind::Identity, names::IDENTITY)? {
+            if let Some(header) = read_header(&*file, Kind::Identity, names::IDENTITY)? {
                 if listing.segments.is_empty() {
                     self.damaged(names::IDENTITY.to_owned(), 0, "the journal has no segment left")?;
                 }
@@ -161,7 +165,7 @@ impl Opening<'_> {
         for &number in &listing.segments {
             let name = names::segment(number);
             let file = self.disk.open(&name).map_err(in_file(name.clone()))?;
-            if let Ok(header) = read_header(&*file, Kind::Segment, &name)? {
+            if let Some(header) = read_header(&*file, Kind::Segment, &name)? {
                 return Ok((header.salt, false));
             }
         }
@@ -180,58 +184,53 @@ impl Opening<'_> {
         Ok((u64::from_le_bytes(salt), false))
     }
 
-    /// The headers of all segments, made good where they are not.
+    /// The headers of all segments, made good where they are not. From the newest to the oldest, as what a segment may hold ends
+    /// where the next begins.
     fn headers(&mut self, listing: &Listing, salt: u64) -> Result<VecDeque<Entered>, OpenError> {
         let mut entered: VecDeque<Entered> = VecDeque::new();
-        let (Some(&oldest), Some(&newest)) = (listing.segments.first(), listing.segments.last()) else {
-            return Ok(entered);
-        };
-        for number in (oldest..=newest).rev() {
+        for &number in listing.segments.iter().rev() {
+            while let Some(next) = entered.front().map(|next| next.header)
+                && next.number > number + 1
+            {
+                let missing = FileHeader { number: next.number - 1, first: next.first, salt };
+                entered.push_front(self.missing(missing)?);
+            }
             let next_first = entered.front().map(|next| next.header.first);
-            if let Some(segment) = self.header(number, listing.segments.contains(&number), salt, next_first)? {
+            if let Some(segment) = self.header(number, salt, next_first)? {
                 entered.push_front(segment);
             }
         }
         Ok(entered)
     }
 
-    /// The segment of this number, of which the next begins with the batch `next_first`. `None`: it is damaged, and it is as if it
-    /// had never been.
-    fn header(
-        &mut self,
-        number: u32,
-        exists: bool,
-        salt: u64,
-        next_first: Option<u64>,
-    ) -> Result<Option<Entered>, OpenError> {
+    /// In place of a segment that is missing comes an empty one, which begins where the next does.
+    fn missing(&mut self, header: FileHeader) -> Result<Entered, OpenError> {
+        let name = names::segment(header.number);
+        self.damaged(name.clone(), 0, "the segment is missing")?;
+        let file = self.repair.header(None, header).map_err(in_file(name))?;
+        Ok(Entered { header, file })
+    }
+
+    /// The segment of this number, of which the next begins with the batch `next_first`. `None`: nothing can be read in it, and it is as if
+    /// it had never been.
+    fn header(&mut self, number: u32, salt: u64, next_first: Option<u64>) -> Result<Option<Entered>, OpenError> {
         let name = names::segment(number);
-        let file = match exists {
-            true => Some(self.disk.open(&name).map_err(in_file(name.clone()))?),
-            false => None,
-        };
-        let what = match &file {
-            None => "the segment is missing",
-            Some(file) => match read_header(&**file, Kind::Segment, &name)? {
-                Err(()) => "this is not the header of a segment",
-                Ok(header) if header.number != number => "the segment has the name of another",
-                Ok(header) if header.salt != salt => "the segment is of another journal",
-                Ok(header) if next_first.is_some_and(|next| next < header.first) => "the segment begins behind its end",
-                Ok(header) => return Ok(Some(Entered { header, file: file.clone() })),
-            },
+        let file = self.disk.open(&name).map_err(in_file(name.clone()))?;
+        let what = match read_header(&*file, Kind::Segment, &name)? {
+            None => "this is not the header of a segment",
+            Some(header) if header.number != number => "the segment has the name of another",
+            Some(header) if header.salt != salt => "the segment is of another journal",
+            Some(header) if next_first.is_some_and(|next| next < header.first) => "the segment begins behind its end",
+            Some(header) => return Ok(Some(Entered { header, file })),
         };
         self.damaged(name.clone(), 0, what)?;
-        let seed = format::seed(salt, number);
-        let readable = match &file {
-            Some(file) => {
-                scan::first_sequence(Source { file: &**file, number, seed }).map_err(in_file(name.clone()))?
-            }
-            None => None,
-        };
+        let source = Source { file: &*file, number, seed: format::seed(salt, number) };
+        let readable = scan::first_sequence(source).map_err(in_file(name.clone()))?;
         let readable = readable.filter(|first| next_first.is_none_or(|next| *first <= next));
         match readable.or(next_first) {
             Some(first) => {
                 let header = FileHeader { number, first, salt };
-                let file = self.repair.header(file, header).map_err(in_file(name))?;
+                let file = self.repair.header(Some(file), header).map_err(in_file(name))?;
                 Ok(Some(Entered { header, file }))
             }
             None => {
@@ -333,13 +332,13 @@ fn confirm(file: &dyn DiskFile, last: Option<(u64, u64)>) -> io::Result<()> {
     file.sync()
 }
 
-/// The header of a file; `Err(())` inside if it is damaged.
-fn read_header(file: &dyn DiskFile, kind: Kind, name: &str) -> Result<Result<FileHeader, ()>, OpenError> {
+/// The header of a file; `None` if it is damaged.
+fn read_header(file: &dyn DiskFile, kind: Kind, name: &str) -> Result<Option<FileHeader>, OpenError> {
     let mut bytes = [0; FILE_HEADER];
     let read = file.read_at(0, &mut bytes).map_err(in_file(name))?;
     match FileHeader::decode(kind, &bytes[..read]) {
-        Ok(header) => Ok(Ok(header)),
-        Err(HeaderFault::Damaged) => Ok(Err(())),
+        Ok(header) => Ok(Some(header)),
+        Err(HeaderFault::Damaged) => Ok(None),
         Err(HeaderFault::Newer(found)) => Err(OpenError::Newer { file: name.to_owned(), found }),
     }
 }

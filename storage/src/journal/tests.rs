@@ -1,3 +1,6 @@
+mod damage;
+mod model;
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,0 +1,337 @@
+//! The store: the journal and the catalog over it. Synchronous; owned by the thread that writes.
+//!
+//! # Room
+//! Segments are freed from the front. One of which nothing is needed goes at once. Beyond that, when the journal is larger than twice what is live and two segments, the oldest is emptied
+//! ([`super::cleaning`]) in slices between commits, so at most about as much is written again as is freed.
+//!
+//! When the disk is full but for the last segment ([`Room::Last`]), that segment is for what frees: a batch that takes more than it frees is refused as long as it would leave no room to empty the
+//! oldest segment, and emptying begins as soon as it gains something.
+//!
+//! Test to read first: `tests::the_store_is_a_map_that_survives`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::catalog::Catalog;
+use super::cleaning::Cleaning;
+use super::group::{Change, Group, Known};
+use super::plan::Plan;
+use super::recovery::Recovery;
+use crate::commit::{BodiesError, Figures, OpenError, Recovered};
+use crate::disk::Disk;
+use crate::entry::{ItemId, OwnerId};
+use crate::journal::{
+    self, AppendError, Batch, Chore, ChoreDone, Journal, Location, OnCorruption, OpenReport, Placed, Reader, Room,
+};
+
+/// What emptying a segment takes beside the records: headers of batches.
+const CLEANING_MARGIN: u64 = 64 * 1024;
+
+/// Where the body of an item is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Nowhere: the item is gone, or has none, or it was lost.
+    Nowhere,
+    /// Not on disk yet.
+    Memory(Vec<u8>),
+    Disk(Location),
+}
+
+/// Why a group is not on disk. It is as it was, and so is the store.
+#[derive(Debug)]
+pub(crate) enum CommitError {
+    NoRoom(String),
+    Failed(String),
+}
+
+impl CommitError {
+    pub(crate) fn text(self) -> String {
+        match self {
+            CommitError::NoRoom(text) | CommitError::Failed(text) => text,
+        }
+    }
+}
+
+/// What a step of cleaning did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cleaned {
+    /// There is nothing to do.
+    Nothing,
+    /// A slice was written, or the oldest segment looked through; there may be more.
+    Some,
+    /// Nothing is needed of the oldest segment any more: it waits for [`Store::remove_front`].
+    Removable,
+}
+
+pub(crate) struct Store {
+    journal: Journal,
+    reader: Reader,
+    catalog: Catalog,
+    plan: Plan,
+    cleaning: Option<Cleaning>,
+    copies: Batch,
+    segment_bytes: u64,
+    figures: Figures,
+}
+
+impl Store {
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        options: &journal::Options,
+    ) -> Result<(Store, Recovered, OpenReport), OpenError> {
+        let mut recovery = Recovery::default();
+        let (journal, report) = Journal::open(disk, *options, &mut |location, head| recovery.record(location, head))?;
+        if let (Some(location), OnCorruption::Halt) = (recovery.unknown, options.on_corruption) {
+            return Err(OpenError::Record { segment: location.segment, offset: location.offset });
+        }
+        let (catalog, recovered) = recovery.finish(report.last_time);
+        let store = Store {
+            reader: journal.reader(),
+            journal,
+            catalog,
+            plan: Plan::new(),
+            cleaning: None,
+            copies: Batch::new(),
+            segment_bytes: options.segment_bytes,
+            figures: Figures::default(),
+        };
+        Ok((store, recovered, report))
+    }
+
+    /// Writes a group as one batch. Afterwards the group is empty, or, after an error, holds what it held.
+    pub(crate) fn commit(&mut self, time: u64, group: &mut Group) -> Result<(), CommitError> {
+        self.plan.make(group, &self.catalog);
+        let mut placed = None;
+        if !self.plan.batch().is_empty() {
+            match self.admit(group).and_then(|()| self.append_plan(time)) {
+                Ok(done) => placed = Some(done),
+                Err(error) => {
+                    self.figures.errors += 1;
+                    self.forget_void(group);
+                    self.plan.clear();
+                    return Err(error);
+                }
+            }
+        }
+        self.plan.carry_out(group, &mut self.catalog, placed);
+        self.plan.clear();
+        group.clear();
+        self.figures.commits += 1;
+        Ok(())
+    }
+
+    fn append_plan(&mut self, time: u64) -> Result<Placed, CommitError> {
+        append(&mut self.journal, time, self.plan.batch(), &mut self.figures)
+    }
+
+    /// A group that waits keeps nothing that has cancelled out.
+    fn forget_void(&mut self, group: &mut Group) {
+        if group.len() > 2 * self.plan.len() {
+            let catalog = &self.catalog;
+            group.retain(|slot| match slot.change {
+                Change::Delete { put_seen: true } => {
+                    catalog.item(slot.owner, slot.item).is_some() || catalog.is_deleted_early(slot.owner, slot.item)
+                }
+                _ => true,
+            });
+        }
+    }
+
+    /// Is there room for the batch, such that the oldest segment can still be emptied?
+    fn admit(&mut self, group: &Group) -> Result<(), CommitError> {
+        if self.journal.room() == Room::Plenty {
+            return Ok(());
+        }
+        let bytes = self.plan.batch().len() as u64;
+        let reserve = self.front_live().map_or(0, |live| live + CLEANING_MARGIN);
+        if bytes + reserve <= self.rest() || self.plan.freed(group, &self.catalog) >= bytes {
+            return Ok(());
+        }
+        Err(CommitError::NoRoom("no room on the disk but for what frees some".into()))
+    }
+
+    /// Bytes that still fit the segment that is written to.
+    fn rest(&self) -> u64 {
+        let active = self.journal.segments().last().filter(|last| !last.sealed);
+        active.map_or(0, |active| active.bytes.saturating_sub(active.used))
+    }
+
+    /// The oldest segment, unless it is the one that is written to.
+    fn front(&self) -> Option<(u32, u64)> {
+        let mut segments = self.journal.segments();
+        let front = segments.next()?;
+        segments.next().map(|_| (front.number, front.used))
+    }
+
+    fn front_live(&self) -> Option<u64> {
+        self.front().map(|(number, _)| self.catalog.live_in(number))
+    }
+
+    /// Bytes written to segments that are still there.
+    fn used_bytes(&self) -> u64 {
+        self.journal.segments().map(|segment| segment.used).sum()
+    }
+
+    /// Is the oldest segment worth emptying?
+    fn worth_cleaning(&self) -> bool {
+        let Some((front, front_bytes)) = self.front() else { return false };
+        let (used, live) = (self.used_bytes(), self.catalog.live_bytes());
+        if used > 2 * live + 2 * self.segment_bytes {
+            return true;
+        }
+        if self.journal.room() == Room::Plenty {
+            return false;
+        }
+        let front_live = self.catalog.live_in(front);
+        let gains = front_live <= front_bytes / 4 * 3 || used.saturating_sub(live) >= self.segment_bytes / 4;
+        gains && front_live + CLEANING_MARGIN <= self.rest()
+    }
+
+    /// One step of making room: writes about so many bytes at the most.
+    pub(crate) fn clean(&mut self, time: u64, bytes: usize) -> Result<Cleaned, CommitError> {
+        let Some((front, _)) = self.front() else { return Ok(Cleaned::Nothing) };
+        if self.catalog.live_in(front) == 0 {
+            return Ok(Cleaned::Removable);
+        }
+        if self.cleaning.as_ref().is_none_or(|cleaning| cleaning.segment != front || cleaning.is_done()) {
+            if !self.worth_cleaning() {
+                return Ok(Cleaned::Nothing);
+            }
+            return self.look_through(front);
+        }
+        let Some(cleaning) = &mut self.cleaning else { return Ok(Cleaned::Nothing) };
+        if let Err(error) = cleaning.slice(&mut self.copies, bytes, &self.reader, &self.catalog) {
+            self.figures.errors += 1;
+            self.cleaning = None;
+            return Err(CommitError::Failed(format!("segment {front} cannot be read: {error}")));
+        }
+        if !self.copies.is_empty() {
+            let placed = append(&mut self.journal, time, &mut self.copies, &mut self.figures)
+                .inspect_err(|_| self.figures.errors += 1)?;
+            self.figures.cleaned_bytes += self.copies.len() as u64;
+            cleaning.carry_out(&self.copies, placed, &mut self.catalog);
+        }
+        Ok(Cleaned::Some)
+    }
+
+    /// Finds what is live in the oldest segment.
+    fn look_through(&mut self, front: u32) -> Result<Cleaned, CommitError> {
+        let mut cleaning = Cleaning::new(front);
+        let catalog = &self.catalog;
+        let looked = self.journal.heads(front, &mut |location, head| cleaning.record(location, head, catalog));
+        if let Err(error) = looked {
+            self.figures.errors += 1;
+            return Err(CommitError::Failed(format!("segment {front} cannot be read: {error}")));
+        }
+        if cleaning.is_done() {
+            // The catalog needs something of it that is not there: damage.
+            self.figures.errors += 1;
+            return Err(CommitError::Failed(format!("segment {front} lacks records that are needed")));
+        }
+        self.cleaning = Some(cleaning);
+        Ok(Cleaned::Some)
+    }
+
+    /// Frees the oldest segment, of which nothing is needed. The caller knows that nobody reads from it any more.
+    pub(crate) fn remove_front(&mut self) -> Result<(), CommitError> {
+        let Some((front, _)) = self.front() else { return Ok(()) };
+        assert_eq!(self.catalog.live_in(front), 0, "a segment goes when nothing of it is needed");
+        self.cleaning = None;
+        self.journal.remove_front().map_err(|error| {
+            self.figures.errors += 1;
+            CommitError::Failed(error.to_string())
+        })?;
+        self.catalog.forget_segments_before(front + 1);
+        Ok(())
+    }
+
+    /// Where the body of an item is, with what a group has for it.
+    pub(crate) fn place(&self, group: &Group, owner: OwnerId, item: ItemId) -> Place {
+        match group.known(owner, item) {
+            Known::Gone => Place::Nowhere,
+            Known::Body(_) if self.catalog.is_deleted_early(owner, item) && !group.drops(owner) => Place::Nowhere,
+            Known::Body(body) => {
+                let mut bytes = Vec::with_capacity(body.size());
+                body.encode(&mut bytes);
+                Place::Memory(bytes)
+            }
+            Known::Put | Known::Nothing => {
+                let item = self.catalog.item(owner, item);
+                item.and_then(|item| self.catalog.body_of(&item)).map_or(Place::Nowhere, Place::Disk)
+            }
+        }
+    }
+
+    /// Reads all bodies of an owner in the order in which they stand on disk.
+    pub(crate) fn bodies(&self, owner: OwnerId, each: &mut dyn FnMut(ItemId, &[u8])) -> Result<(), BodiesError> {
+        let mut places: Vec<(Option<Location>, ItemId)> = Vec::new();
+        for (item, at) in self.catalog.items_of(owner) {
+            if at.body.id().is_some() {
+                places.push((self.catalog.body_of(&at), item));
+            }
+        }
+        places.sort_unstable_by_key(|(location, item)| (location.map(|at| (at.segment, at.offset)), *item));
+        let mut failed: Option<BodiesError> = None;
+        for (location, item) in places {
+            let read = match location {
+                Some(location) => self.reader.read(location).map_err(|error| error.to_string()),
+                None => Err("it is not in the journal".to_string()),
+            };
+            match read {
+                Ok(record) => each(item, &record.tail),
+                Err(first) => failed.get_or_insert(BodiesError { unreadable: 0, first }).unreadable += 1,
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    #[cfg(test)]
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    pub(crate) fn is_low(&self) -> bool {
+        self.journal.room() == Room::Last
+    }
+
+    pub(crate) fn chore(&mut self, now: u64) -> Option<Chore> {
+        self.journal.chore(now)
+    }
+
+    pub(crate) fn chore_done(&mut self, done: ChoreDone) {
+        self.journal.done(done);
+    }
+
+    pub(crate) fn seal(&mut self) {
+        self.journal.seal();
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            disk_bytes: self.journal.bytes(),
+            live_bytes: self.catalog.live_bytes(),
+            items: self.catalog.items(),
+            shared_bodies: self.catalog.shared_bodies(),
+            early_deletions: self.catalog.early_deletions(),
+            ..self.figures
+        }
+    }
+}
+
+/// Writes and syncs one batch.
+fn append(journal: &mut Journal, time: u64, batch: &mut Batch, figures: &mut Figures) -> Result<Placed, CommitError> {
+    let begun = Instant::now();
+    let placed = journal.append(time, batch).map_err(|error| match error {
+        AppendError::NoRoom => CommitError::NoRoom("no room on the disk".into()),
+        other => CommitError::Failed(other.to_string()),
+    })?;
+    let secs = begun.elapsed().as_secs_f64();
+    figures.batches += 1;
+    figures.sync_secs += secs;
+    figures.sync_secs_max = figures.sync_secs_max.max(secs);
+    Ok(placed)
+}
