@@ -89,7 +89,7 @@ impl Broker {
         self.with_addresses(listeners, PATIENCE)
     }
 
-    fn with_addresses(mut self, count: usize, patience: Duration) -> Self {
+    pub(super) fn with_addresses(mut self, count: usize, patience: Duration) -> Self {
         let mut position = 0;
         while self.addresses.len() < count {
             let is_address = |line: &Line| line.field("event").as_deref() == Some("listening");

@@ -64,17 +64,17 @@ impl Installation {
         Broker::run(self).until_ready(self.listeners, patience)
     }
 
+    /// Starts a broker and waits only until it accepts connections: for clients that are there too early.
+    ///
+    /// # Panics
+    /// When it does not accept within [`START`]; with its log.
+    pub fn start_until_listening(&self) -> Broker {
+        Broker::run(self).with_addresses(self.listeners, START)
+    }
+
     /// Starts the process and does not wait for anything: for starts that are refused or watched.
     pub fn launch(&self) -> Broker {
         Broker::run(self)
-    }
-
-    /// Waits until a launched broker is ready.
-    ///
-    /// # Panics
-    /// When it is not within `patience`; with its log.
-    pub fn ready(&self, broker: Broker, patience: Duration) -> Broker {
-        broker.until_ready(self.listeners, patience)
     }
 
     /// Another installation with the same configuration and a copy of the data.

@@ -4,9 +4,20 @@
 //!
 //! Read first: `kill_rounds.rs`.
 
+mod damage;
+mod full_disk;
+mod handshakes;
 mod kill_rounds;
+mod large;
 mod power_loss;
+mod queues;
+mod retained;
+mod scene;
+mod sessions;
+mod shared;
 mod shim;
+mod timers;
+mod wills;
 
 /// Small segments, so that they are filled, and cleaned, many times.
 const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";
