@@ -156,7 +156,10 @@ impl History {
 
     pub fn all(&self) -> String {
         let events = self.events.lock().expect("no holder panics");
-        let lines = events.iter().enumerate().map(|(place, (time, event))| format!("{place:>8} {:>9.3} {event:?}", time.as_secs_f64()));
+        let lines = events
+            .iter()
+            .enumerate()
+            .map(|(place, (time, event))| format!("{place:>8} {:>9.3} {event:?}", time.as_secs_f64()));
         lines.collect::<Vec<_>>().join("\n")
     }
 
