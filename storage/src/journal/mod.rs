@@ -292,10 +292,19 @@ impl Journal {
     fn next_segment(&mut self, now: u64, span: u64) -> Result<Segment, AppendError> {
         let header = FileHeader { number: self.next_number, first: self.next_sequence, salt: self.salt };
         let spare = self.take_spare(now, FILE_HEADER as u64 + span)?;
-        let segment = begin_segment(&*self.disk, header, spare)?;
-        self.files.write().insert(header.number, segment.file.clone());
-        self.next_number += 1;
-        Ok(segment)
+        write_header(&*self.disk, header, &spare)?;
+        match name_segment(&*self.disk, header, spare) {
+            Ok(segment) => {
+                self.files.write().insert(header.number, segment.file.clone());
+                self.next_number += 1;
+                Ok(segment)
+            }
+            Err(error) => {
+                // The name may be there, with a header that says that the next batch does not stand in an older segment.
+                self.sealed.extend(self.active.take());
+                Err(error.into())
+            }
+        }
     }
 
     fn take_spare(&mut self, now: u64, bytes: u64) -> Result<Spare, AppendError> {
@@ -339,25 +348,29 @@ impl Journal {
     }
 }
 
-/// Turns a spare into the segment with this header. On failure the spare is not used again.
-fn begin_segment(disk: &dyn Disk, header: FileHeader, spare: Spare) -> io::Result<Segment> {
-    let name = names::segment(header.number);
-    let Spare { name: spare_name, file, bytes } = spare;
-    let begun = file.write_at(0, &header.encode(Kind::Segment)).and_then(|()| {
-        file.sync()?;
-        disk.rename(&spare_name, &name)?;
-        disk.sync()
-    });
-    if let Err(error) = begun {
-        // Under its first name it is of no use, under its second it holds nothing and the next one takes the name.
-        let _ = disk.remove(&spare_name);
+/// Puts the header of a segment into a spare. On failure the spare is not used again.
+fn write_header(disk: &dyn Disk, header: FileHeader, spare: &Spare) -> io::Result<()> {
+    let written = spare.file.write_at(0, &header.encode(Kind::Segment)).and_then(|()| spare.file.sync());
+    if written.is_err() {
+        // Found at the next start if this fails.
+        let _ = disk.remove(&spare.name);
+    }
+    written
+}
+
+/// Makes a spare with its header the segment that the header names. After a failure that name may be taken or not: the segment holds
+/// nothing, and the next attempt takes the same name.
+fn name_segment(disk: &dyn Disk, header: FileHeader, spare: Spare) -> io::Result<Segment> {
+    let renamed = disk.rename(&spare.name, &names::segment(header.number));
+    if let Err(error) = renamed.and_then(|()| disk.sync()) {
+        let _ = disk.remove(&spare.name);
         return Err(error);
     }
     Ok(Segment {
         header,
         seed: format::seed(header.salt, header.number),
-        file,
-        file_bytes: bytes,
+        file: spare.file,
+        file_bytes: spare.bytes,
         end: Border { offset: FILE_HEADER as u64, sequence: header.first },
         index: IndexState::Partial(0),
         leaving: None,

@@ -317,8 +317,12 @@ impl Opening<'_> {
     /// The first segment of a journal.
     fn begin(&mut self, header: FileHeader) -> Result<Segment, OpenError> {
         let name = names::spare(0);
-        let spare = Spare::make(self.disk, name.clone(), self.options.segment_bytes).map_err(in_file(name))?;
-        super::begin_segment(self.disk, header, spare).map_err(in_file(names::segment(header.number)))
+        let begin = || {
+            let spare = Spare::make(self.disk, name.clone(), self.options.segment_bytes)?;
+            super::write_header(self.disk, header, &spare)?;
+            super::name_segment(self.disk, header, spare)
+        };
+        begin().map_err(in_file(names::segment(header.number)))
     }
 }
 
