@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, Placed};
 pub use chore::{Chore, ChoreDone};
-pub use open::{Damage, OpenError, OpenReport};
+pub use open::{Damage, OpenError, OpenReport, verify};
 pub use reader::{ReadError, Reader, Record};
 
 use crate::disk::{Disk, is_full};

@@ -14,7 +14,7 @@ use super::scan::{self, Border, Each, Found, Source};
 use super::segment::{IndexState, Segment};
 use super::supply::{SPARES_MAX, Spare, Supply};
 use super::{Journal, Location, OnCorruption, Options, index};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, FrozenDisk};
 
 /// What a start has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,6 +91,17 @@ impl Journal {
             report,
         ))
     }
+}
+
+/// Reads all of a journal, index or not, and changes nothing: what a start would find, and in [`OpenReport::damage`] all that is damaged. Calls
+/// `each` for every record of every whole batch, oldest first. No other process may have the journal open.
+///
+/// # Errors
+/// See [`OpenError`]; damage is none.
+pub fn verify(disk: Arc<dyn Disk>, each: &mut dyn FnMut(Location, &[u8])) -> Result<OpenReport, OpenError> {
+    let frozen = FrozenDisk::new(disk, |name| matches!(names::parse(name), Named::Index(_)));
+    let options = Options { on_corruption: OnCorruption::Quarantine, ..Options::default() };
+    Journal::open(Arc::new(frozen), options, each).map(|(_, report)| report)
 }
 
 fn in_file(file: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
