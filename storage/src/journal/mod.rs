@@ -106,7 +106,7 @@ pub struct SegmentUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     Plenty,
-    /// There was none for another segment: what is left of the active one should serve to free some.
+    /// There was none to have as many spare segments as there should be: what is left ([`Journal::room_bytes`]) should serve to free some.
     Last,
 }
 
@@ -267,7 +267,14 @@ impl Journal {
     /// Whether there is room behind the active segment.
     #[must_use]
     pub fn room(&self) -> Room {
-        if self.supply.refused && self.supply.spares.is_empty() { Room::Last } else { Room::Plenty }
+        if self.supply.refused && self.supply.spares.len() < supply::SPARES_MAX { Room::Last } else { Room::Plenty }
+    }
+
+    /// Bytes that can be written without another file: to the active segment and to spares.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.file_bytes.saturating_sub(active.end.offset));
+        active + self.supply.spares.iter().map(|spare| spare.bytes).sum::<u64>()
     }
 
     /// At a clean end: writes the index of all that has none, so that the next start reads no segment.
@@ -318,16 +325,10 @@ impl Journal {
         } else {
             Err(io::ErrorKind::QuotaExceeded.into())
         };
-        match made {
-            Ok(spare) => {
-                self.supply.refused = false;
-                Ok(spare)
-            }
-            Err(error) => {
-                self.supply.refuse(now);
-                Err(error.into())
-            }
-        }
+        made.map_err(|error| {
+            self.supply.refuse(now);
+            error.into()
+        })
     }
 
     /// After a failure nothing more is written to the active segment. One that holds nothing goes, and the next one takes its place.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::names;
 use crate::disk::{Disk, DiskFile};
 
-/// Spares that are kept; more come only from segments that are given up, and then go.
+/// Spares that are kept; more come only from segments that are given up, and then go. Two: when the disk is full, there is one segment more than
+/// the active one to which the records of the oldest can be moved, so that it can be given up.
 pub(super) const SPARES_MAX: usize = 2;
 
 /// Written and synced at a time, so that commits beside do not wait long.
@@ -58,7 +59,7 @@ pub(super) struct Supply {
     pub making: Option<u64>,
     /// When a chore was last given out to make one.
     pub asked_at: u64,
-    /// Since the last attempt to make one there was no room, or the disk failed.
+    /// There was no room for one, or the disk failed, and since then there have not been as many as should be.
     pub refused: bool,
     /// The time of the last attempt that was refused.
     refused_at: u64,
@@ -80,7 +81,7 @@ impl Supply {
     /// Whether it is time to make one.
     pub fn wants(&self, now: u64) -> bool {
         let paused = self.refused && now < self.refused_at.saturating_add(RETRY_MS);
-        self.spares.is_empty() && self.making.is_none() && !paused
+        self.spares.len() < SPARES_MAX && self.making.is_none() && !paused
     }
 
     pub fn refuse(&mut self, now: u64) {
@@ -90,7 +91,7 @@ impl Supply {
 
     pub fn add(&mut self, spare: Spare) {
         self.spares.push(spare);
-        self.refused = false;
+        self.refused &= self.spares.len() < SPARES_MAX;
     }
 
     pub fn bytes(&self) -> u64 {
