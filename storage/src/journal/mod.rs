@@ -23,7 +23,8 @@
 //! - What is found at a start counts only when it is surely on the disk: the last batch, whose sync nobody remembers, is written
 //!   again and synced.
 //!
-//! The journal is owned by one thread. Of other threads are chores, which touch only files that do not count yet, and readers.
+//! The journal is owned by one thread. Of other threads are chores, which touch only files that do not count yet, and readers. Every segment is
+//! an open file.
 //!
 //! Test to read first: `tests::model`, the journal against a list of batches with a crash at any sync.
 
@@ -55,10 +56,13 @@ use scan::Border;
 use segment::{IndexState, Segment};
 use supply::{Spare, Supply};
 
+/// Smaller and larger segments are not made: every place in one is below 4 GiB.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 512..=2 * 1024 * 1024 * 1024;
+
 /// How a journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Size of a segment. A batch that is larger gets a segment of its own size.
+    /// Size of a segment, from 512 bytes to 2 GiB. A batch that is larger gets a segment of its own size.
     pub segment_bytes: u64,
     /// How large all files together may be; what would be more is refused as if the disk were full.
     pub bytes_max: Option<u64>,

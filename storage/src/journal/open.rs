@@ -13,7 +13,7 @@ use super::repair::Repair;
 use super::scan::{self, Border, Each, Found, Source};
 use super::segment::{IndexState, Segment};
 use super::supply::{SPARES_MAX, Spare, Supply};
-use super::{Journal, Location, OnCorruption, Options, index};
+use super::{Journal, Location, OnCorruption, Options, SEGMENT_BYTES, index};
 use crate::disk::{Disk, DiskFile, FrozenDisk};
 
 /// What a start has found.
@@ -65,6 +65,8 @@ impl Journal {
         options: Options,
         each: &mut dyn FnMut(Location, &[u8]),
     ) -> Result<(Journal, OpenReport), OpenError> {
+        let segment_bytes = options.segment_bytes.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
+        let options = Options { segment_bytes, ..options };
         let listing = Listing::read(&*disk)?;
         let mut opening = Opening { disk: &*disk, options, report: OpenReport::default(), repair: Repair::new(&*disk) };
         let (salt, has_identity) = opening.salt(&listing)?;
