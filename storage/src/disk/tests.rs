@@ -1,3 +1,5 @@
+//! What every disk does, and what the simulated one forgets.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

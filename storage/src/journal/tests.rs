@@ -1,3 +1,5 @@
+//! The journal on a disk that works; its bytes and names. Read `model` first.
+
 mod damage;
 mod model;
 mod room;
