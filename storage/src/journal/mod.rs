@@ -2,8 +2,8 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `format`, `names` | bytes and names of the files [pure] |
-//! | `batch` | records that are written as one unit [pure] |
+//! | `format`, `names` | bytes and names of the files, pure |
+//! | `batch` | records that are written as one unit, pure |
 //! | `scan` | reads a segment; tells a torn tail from damage in the middle |
 //! | `index` | where the records of a segment stand, and their heads |
 //! | `open`, `repair` | a start; what `on_corruption = "quarantine"` does |
