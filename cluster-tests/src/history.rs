@@ -4,15 +4,16 @@
 //! is a promise or a message *after* its bytes came: so where one event stands before another, it happened before. The
 //! [`Checker`](crate::checker::Checker) reads it.
 
-use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 /// The name of a client, which is its client id.
 pub type Name = Arc<str>;
 
 /// Which message: its publisher and the publisher's count. The payload begins with it as text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId {
     pub publisher: Name,
     pub number: u64,
@@ -21,6 +22,12 @@ pub struct MessageId {
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.publisher, self.number)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{self}>")
     }
 }
 
@@ -154,27 +161,51 @@ impl History {
         events[position..].iter().map(|(_, event)| event.clone()).collect()
     }
 
-    pub fn all(&self) -> String {
+    /// Writes everything to a file, for whom the events about one violation are not enough.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         let events = self.events.lock().expect("no holder panics");
-        let lines = events
-            .iter()
-            .enumerate()
-            .map(|(place, (time, event))| format!("{place:>8} {:>9.3} {event:?}", time.as_secs_f64()));
-        lines.collect::<Vec<_>>().join("\n")
+        let lines = events.iter().enumerate().map(|(place, (time, event))| line(place, *time, event));
+        std::fs::write(path, lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The last events that name one of these words, with their places and times, for messages.
-    pub fn about(&self, words: &[String]) -> String {
-        const LINES: usize = 60;
+    /// What messages are told with: the last events of these messages, and what else these clients did beside publishing and receiving.
+    pub fn about(&self, clients: &[Name], messages: &[MessageId]) -> String {
         let events = self.events.lock().expect("no holder panics");
-        let wanted = |text: &str| words.iter().any(|word| text.contains(word.as_str())) || text == "Killed";
-        let lines = events.iter().enumerate().rev().map(|(place, (time, event))| (place, time, format!("{event:?}")));
-        let mut lines: Vec<_> = lines
-            .filter(|(.., text)| wanted(text))
-            .take(LINES)
-            .map(|(place, time, text)| format!("{place:>8} {:>9.3} {text}", time.as_secs_f64()))
-            .collect();
-        lines.reverse();
-        lines.join("\n")
+        let of_client = |event: &Event| match event {
+            Event::ConnectSent { client, .. }
+            | Event::Connected { client, .. }
+            | Event::Ended { client }
+            | Event::SubscribeSent { client, .. }
+            | Event::Subscribed { client, .. }
+            | Event::UnsubscribeSent { client, .. }
+            | Event::Unsubscribed { client, .. }
+            | Event::Broken { client, .. } => clients.contains(client),
+            Event::Killed => true,
+            _ => false,
+        };
+        let of_message = |event: &Event| match event {
+            Event::PublishSent { message, .. }
+            | Event::Resent { message }
+            | Event::Acknowledged { message }
+            | Event::Withdrawn { message }
+            | Event::Received { message, .. } => messages.contains(message),
+            Event::RetainedRead { value: Some(message), .. } => messages.contains(message),
+            _ => false,
+        };
+        let last = |wanted: &dyn Fn(&Event) -> bool, lines: usize| {
+            let found = events.iter().enumerate().rev().filter(|(_, (_, event))| wanted(event)).take(lines);
+            found.map(|(place, (time, event))| (place, line(place, *time, event))).collect::<Vec<_>>()
+        };
+        let mut lines = last(&of_message, 40);
+        lines.extend(last(&of_client, 30));
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
     }
+}
+
+fn line(place: usize, time: Duration, event: &Event) -> String {
+    format!("{place:>8} {:>9.3} {event:?}", time.as_secs_f64())
 }

@@ -183,8 +183,18 @@ impl Deliveries {
     fn receive(&mut self, copy: &Copy<'_>, found: &mut Vec<Violation>) {
         self.received += 1;
         let Copy { client, message, .. } = copy;
-        let mut wrong =
-            |what: &str| found.push(Violation::new(format!("{client} got {message}: {what}"), &[client, message]));
+        let mut latest = None;
+        let mut wrong = Vec::new();
+        self.judge(copy, &mut wrong, &mut latest);
+        let messages: Vec<_> = std::iter::once(*message).chain(&latest).collect();
+        let violation = |what| Violation::new(format!("{client} got {message}: {what}"), Some(client), &messages);
+        found.extend(wrong.into_iter().map(violation));
+    }
+
+    /// What is wrong with a copy, and which message came before it that should not have.
+    fn judge(&mut self, copy: &Copy<'_>, wrong: &mut Vec<String>, before: &mut Option<MessageId>) {
+        let Copy { client, message, .. } = copy;
+        let mut wrong = |what: &str| wrong.push(what.to_owned());
         let Some(publication) = self.published.get(message) else {
             return wrong("nobody published it");
         };
@@ -213,6 +223,7 @@ impl Deliveries {
             let progress = entry.progress.entry(key).or_default();
             let repeats = publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
             let late = publication.resent && copy.qos < 2;
+            *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
             if let Some(what) = progress.advance(message.number, repeats, late) {
                 wrong(&what);
             }
@@ -236,17 +247,15 @@ impl Deliveries {
         let mut lost = Vec::new();
         for (message, open) in std::mem::take(&mut self.open) {
             for debtor in open.debts.keys().filter(|_| open.acknowledged) {
-                let name: &dyn std::fmt::Display = match debtor {
-                    Debtor::Session(name) => name,
-                    Debtor::Share(filter) => filter,
+                let (name, client) = match debtor {
+                    Debtor::Session(name) => (name.to_string(), Some(name)),
+                    Debtor::Share(filter) => (filter.clone(), None),
                 };
-                lost.push(Violation::new(
-                    format!("{message} was acknowledged and did not come to {name}"),
-                    &[&message],
-                ));
+                let what = format!("{message} was acknowledged and did not come to {name}");
+                lost.push(Violation::new(what, client, &[&message]));
             }
         }
-        lost.sort_by(|one, other| one.about.cmp(&other.about));
+        lost.sort_by(|one, other| one.messages.cmp(&other.messages));
         lost
     }
 

@@ -16,7 +16,7 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 
-use crate::history::{Event, History};
+use crate::history::{Event, History, MessageId, Name};
 
 pub use filter::matches;
 
@@ -27,13 +27,17 @@ pub struct Violation {
     pub place: usize,
     /// What is broken, in words.
     pub what: String,
-    /// The client and message that it is about, to look for in the history.
-    pub about: Vec<String>,
+    /// Whom and what it is about, to look for in the history.
+    pub clients: Vec<Name>,
+    pub messages: Vec<MessageId>,
 }
 
 impl Violation {
-    fn new(what: String, about: &[&dyn std::fmt::Display]) -> Self {
-        Self { place: 0, what, about: about.iter().map(ToString::to_string).collect() }
+    fn new(what: String, client: Option<&Name>, messages: &[&MessageId]) -> Self {
+        let messages: Vec<_> = messages.iter().map(|message| (*message).clone()).collect();
+        let publishers = messages.iter().map(|message| &message.publisher);
+        let clients = client.into_iter().chain(publishers).cloned().collect();
+        Self { place: 0, what, clients, messages }
     }
 }
 
@@ -62,7 +66,7 @@ impl Checker {
         self.deliveries.observe(self.place, event, &mut found);
         self.retained.observe(event, &mut found);
         if let Event::Broken { client, what } = event {
-            found.push(Violation::new(format!("{client}: {what}"), &[client]));
+            found.push(Violation::new(format!("{client}: {what}"), Some(client), &[]));
         }
         self.violations.extend(found.into_iter().map(|violation| Violation { place: self.place, ..violation }));
         self.place += 1;
@@ -88,7 +92,7 @@ impl Checker {
         self.deliveries.counts()
     }
 
-    /// Fails with the first violations and what the history says about them.
+    /// Fails with the first violations and what the history says about them. `HOLDFAST_HISTORY` names a file for all of it.
     ///
     /// # Panics
     /// When a promise was broken.
@@ -97,12 +101,14 @@ impl Checker {
         let Some(first) = self.violations.first() else { return };
         let list: Vec<_> =
             self.violations.iter().take(20).map(|found| format!("{}: {}", found.place, found.what)).collect();
-        std::fs::write("/tmp/history.txt", history.all()).unwrap();
+        if let Some(path) = std::env::var_os("HOLDFAST_HISTORY") {
+            history.write(path.as_ref()).expect("the file that was asked for can be written");
+        }
         panic!(
             "{} broken promises:\n{}\nabout the first:\n{}",
             self.violations.len(),
             list.join("\n"),
-            history.about(&first.about)
+            history.about(&first.clients, &first.messages)
         );
     }
 }

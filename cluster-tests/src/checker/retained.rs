@@ -37,10 +37,18 @@ impl Retained {
             }
             Event::RetainedRead { topic, value } => {
                 let wrong = self.judge(topic, value.as_ref());
-                found.extend(wrong.map(|what| Violation::new(format!("retained {topic}: {what}"), &[topic])));
+                let messages = self.about(topic, value.as_ref());
+                found.extend(wrong.map(|what| Violation::new(format!("retained {topic}: {what}"), None, &messages)));
             }
             _ => {}
         }
+    }
+
+    /// The value that was read and the last certain change.
+    fn about<'t>(&'t self, topic: &str, value: Option<&'t MessageId>) -> Vec<&'t MessageId> {
+        let topic = self.topics.get(topic).filter(|topic| topic.certain > 0);
+        let last = topic.map(|topic| &topic.attempts[topic.certain - 1].0);
+        value.into_iter().chain(last).collect()
     }
 
     /// What is wrong with a value that was read.

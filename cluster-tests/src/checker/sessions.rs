@@ -49,7 +49,7 @@ impl Sessions {
                     Expect::Absent if *present => Some("a session that had ended is present"),
                     _ => None,
                 };
-                found.extend(wrong.map(|what| Violation::new(format!("{client}: {what}"), &[client])));
+                found.extend(wrong.map(|what| Violation::new(format!("{client}: {what}"), Some(client), &[])));
             }
             Event::Ended { client } => {
                 self.clients.insert(client.clone(), Session::default());

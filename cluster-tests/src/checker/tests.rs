@@ -151,6 +151,22 @@ fn order_is_kept_but_for_repeats_of_qos_1() {
 }
 
 #[test]
+fn what_a_publisher_sends_again_may_come_late_or_twice_below_qos_2() {
+    let resent = || Event::Resent { message: id(1) };
+    keeps(&[subscriber(1), vec![sent(1, 1), sent(2, 1), resent(), got(2, 1), got(1, 1)]]);
+    breaks(&[subscriber(1), vec![sent(1, 1), sent(2, 1), got(2, 1), got(1, 1)]], "out of order");
+    breaks(&[subscriber(2), vec![sent(1, 2), sent(2, 2), resent(), got(2, 2), got(1, 2)]], "out of order");
+    keeps(&[subscriber(0), vec![sent(1, 2), got(1, 0), Event::Killed, resent(), got(1, 0)]]);
+    breaks(&[subscriber(0), vec![sent(1, 2), got(1, 0), got(1, 0)]], "came before");
+}
+
+#[test]
+fn a_new_session_may_get_what_the_one_before_it_got() {
+    let clean = || [connect(true, false, false).to_vec(), subscribe_as("s", "t/#", 2)].concat();
+    keeps(&[clean(), vec![sent(1, 2), got(1, 2), Event::Killed], clean(), vec![got(1, 2)]]);
+}
+
+#[test]
 fn what_nobody_asked_for_must_not_come() {
     breaks(&[connect(false, true, false).to_vec(), vec![sent(1, 1), got(1, 1)]], "no subscription matches");
     let over = [subscriber(1), vec![unsubscribe_sent(), unsubscribed(), Event::Killed]].concat();

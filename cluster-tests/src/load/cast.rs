@@ -92,6 +92,7 @@ impl Cast {
             if !checker.is_owed() || Instant::now() > deadline {
                 break;
             }
+            std::thread::sleep(Duration::from_millis(20));
         }
         read_retained(address, history, "r/#", &self.retained_topics);
         checker.read(history);

@@ -62,7 +62,9 @@ impl<'r> Live<'r> {
             return Err(Gone);
         }
         if self.round.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-            panic!("{}: the broker does not bring to its end what is open", self.client.client_id);
+            let name: Name = self.client.client_id.as_str().into();
+            let history = self.round.history.about(&[name], &[]);
+            panic!("{}: the broker does not bring to its end what is open\n{history}", self.client.client_id);
         }
         match self.client.event(Instant::now() + patience) {
             Some(Incoming::Packet(packet)) => Ok(Some(packet)),
