@@ -137,6 +137,7 @@ fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored
         retain: flags & RETAIN != 0,
         subscription_ids: SubscriptionIds::from_slice(&ids),
         share,
+        kept: true,
     };
     Some(Restored::Message { queued, packet_id })
 }

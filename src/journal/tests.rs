@@ -39,7 +39,7 @@ prop_compose! {
         share in proptest::option::of(text()), position in 1u64..,
     ) -> Queued {
         let body = QueuedBody::Here(Arc::new(message));
-        Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share }
+        Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share, kept: true }
     }
 }
 

@@ -12,22 +12,24 @@ use super::window::{Inflight, Stage};
 use super::{Session, Turn};
 
 impl Session {
-    /// When the queue has more in memory than it may, the newest message goes out of it as soon as it is kept.
-    pub(super) fn ask_to_page_out<J: Journal>(&self, turn: &mut Turn<'_, J>, queued: &Queued) {
+    /// A message has entered the queue: whether something is to be done when it is kept.
+    pub(super) fn ask_for_message<J: Journal>(&self, turn: &mut Turn<'_, J>, queued: &Queued) {
+        let too_much = self.queue.bytes_here() + queued.size() > turn.limits.queue_window_bytes;
         if let Some(owner) = self.owner
-            && self.queue.bytes_here() + queued.size() > turn.limits.queue_window_bytes
+            && (too_much || !queued.kept)
         {
-            turn.journal.ask(owner, Asked::Body(queued.position));
+            turn.journal.ask(owner, Asked::Message(queued.position));
         }
     }
 
-    /// The message at `position` is kept: it leaves the memory, if the queue still has too much there.
-    pub fn page_out(&mut self, window_bytes: usize, position: Position) {
-        if self.queue.bytes_here() > window_bytes
-            && let Some(stored) = self.queue.get(position).map(Queued::stored_body)
-        {
+    /// The message at `position` is kept: it may be sent, and leaves the memory if the queue has too much there. Returns the message if
+    /// it waits for that still.
+    pub fn message_kept(&mut self, window_bytes: usize, position: Position) -> Option<&Queued> {
+        let stored = self.queue.set_kept(position)?.stored_body();
+        if self.queue.bytes_here() > window_bytes {
             self.queue.set_body(position, QueuedBody::Stored(stored));
         }
+        self.queue.get(position)
     }
 
     /// The messages to be read back now, so that sending can go on: none while it can, nor while some are on their way already.

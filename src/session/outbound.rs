@@ -277,10 +277,11 @@ impl Session {
                 return if disconnects && qos != QoS::AtMostOnce { Verdict::Overflow } else { Verdict::Taken };
             }
         }
-        let queued = queued(self.take_position(), outgoing, delivery, qos);
+        let mut queued = queued(self.take_position(), outgoing, delivery, qos);
         if qos != QoS::AtMostOnce {
+            queued.kept = qos != QoS::ExactlyOnce || !self.defers(turn);
             self.put(turn, queued.position, Item::Message { queued: &queued, packet_id: None });
-            self.ask_to_page_out(turn, &queued);
+            self.ask_for_message(turn, &queued);
         }
         self.queue.push(queued);
         Verdict::Taken
@@ -471,6 +472,7 @@ fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, q
         retain: delivery.retain,
         subscription_ids: SubscriptionIds::from_slice(delivery.subscription_ids),
         share: delivery.share.cloned(),
+        kept: true,
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Queued {
     pub subscription_ids: SubscriptionIds,
     /// The text of the shared subscription that brought it, `$share/name/filter`.
     pub share: Option<Arc<str>>,
+    /// Whether it is as safe as its publisher is told. One of QoS 2 is not sent before: if its packet were to come again after all, so would it.
+    pub kept: bool,
 }
 
 impl Queued {
@@ -184,13 +186,13 @@ impl Queue {
     }
 
     /// Takes the message that came first; with `window_open` false, the first that needs no place in the inflight window. None also when that
-    /// message has to be read back first.
+    /// message has to be read back or kept first.
     pub fn pop(&mut self, window_open: bool) -> Option<Queued> {
         let kept = self.kept.front().filter(|_| window_open);
         match (kept, self.qos0.front()) {
             (Some(kept), Some(qos0)) if qos0.position < kept.position => self.pop_qos0(),
             (None, Some(_)) => self.pop_qos0(),
-            (Some(kept), _) if kept.message().is_some() => self.pop_kept(),
+            (Some(front), _) if front.kept && front.message().is_some() => self.pop_kept(),
             (Some(_), _) | (None, None) => None,
         }
     }
@@ -223,6 +225,13 @@ impl Queue {
         self.bytes += queued.size();
         self.bytes_here += queued.bytes_here();
         true
+    }
+
+    /// The message at `position` is kept. Returns it if it is in the queue.
+    pub fn set_kept(&mut self, position: Position) -> Option<&Queued> {
+        let at = self.kept.binary_search_by_key(&position, |queued| queued.position).ok()?;
+        self.kept[at].kept = true;
+        self.kept.get(at)
     }
 
     /// The message of QoS 1 or 2 at `position`.

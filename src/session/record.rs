@@ -53,8 +53,8 @@ pub enum Restored {
 pub enum Asked {
     /// [`Session::kept`](super::Session::kept) with this packet identifier.
     Packet(PacketId),
-    /// [`Session::page_out`](super::Session::page_out) with this position: the message need not be in memory then.
-    Body(Position),
+    /// [`Session::message_kept`](super::Session::message_kept) with this position.
+    Message(Position),
 }
 
 /// Where the items of sessions go.

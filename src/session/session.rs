@@ -239,7 +239,8 @@ impl Session {
             sent.iter().for_each(|inflight| self.no_resend(inflight.packet_id));
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
-        given.extend(self.queue.take(of_share));
+        // What is not kept yet goes back when it is, unless there is no later.
+        given.extend(self.queue.take(|queued| of_share(queued) && (queued.kept || !unsent_only)));
         given.retain(|queued| queued.qos != QoS::AtMostOnce);
         given
     }

@@ -652,7 +652,12 @@ impl Bench {
                     session.pump(turn, pipe);
                 }
                 Asked::Packet(packet_id) => _ = session.kept::<Pipe, _>(turn, packet_id, None),
-                Asked::Body(position) => session.page_out(turn.limits.queue_window_bytes, position),
+                Asked::Message(position) => {
+                    session.message_kept(turn.limits.queue_window_bytes, position);
+                    if session.connected().is_some() {
+                        session.pump(turn, pipe);
+                    }
+                }
             });
         }
     }
@@ -760,7 +765,7 @@ fn a_message_that_cannot_be_read_back_is_lost_alone() {
 
 /// What a restart finds is on disk alone, and nothing waits any more for what was kept.
 fn as_stored(queued: &queue::Queued) -> queue::Queued {
-    queue::Queued { body: QueuedBody::Stored(queued.stored_body()), ..queued.clone() }
+    queue::Queued { body: QueuedBody::Stored(queued.stored_body()), kept: true, ..queued.clone() }
 }
 
 fn window_at_rest(session: &Session) -> Vec<window::Inflight> {

@@ -106,6 +106,7 @@ impl Shard {
             unanswered: false,
             held: false,
             unwritable: false,
+            close_waits: false,
             shut: false,
             timer: None,
             ping_at: (ping_every_ms > 0).then_some(self.now + ping_every_ms),
@@ -344,8 +345,8 @@ impl Shard {
         }
     }
 
-    /// The connection of a session ends: the control state hears of it, with the fate of the Will.
-    pub(super) fn leave(&mut self, session: SessionKey, close: Close) {
+    /// The connection of a session ends: the control state hears of it, with the fate of the Will. Returns whether that is written down.
+    pub(super) fn leave(&mut self, session: SessionKey, close: Close) -> bool {
         let will = match close {
             Close::ByClient { publish_will: false, .. } => WillFate::Drop,
             _ => WillFate::Keep,
@@ -362,7 +363,7 @@ impl Shard {
         if ends {
             self.end_session(session);
         }
-        self.propose(command);
+        self.propose(command)
     }
 
     /// Takes the connection off a session. Members of share groups give back what was never sent to them.

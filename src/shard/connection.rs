@@ -20,6 +20,7 @@ use crate::subscriptions::SessionKey;
 use super::byte_stream::ByteStream;
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
+use super::keeping::Due;
 use super::outbox::Outbox;
 use super::{Close, ConnectionKey, Session, Shard};
 
@@ -62,6 +63,8 @@ pub(super) struct Connection {
     pub held: bool,
     /// Writing has failed: nothing is sent any more, and what the client sent before it went is still read, its DISCONNECT perhaps.
     pub unwritable: bool,
+    /// The stream is shut down only when the disk has what the client's DISCONNECT changed.
+    pub close_waits: bool,
     /// The stream was shut down; what the client still sends is thrown away, so that it gets to read the last packet.
     pub shut: bool,
     /// The client's Maximum Packet Size, for the packet that ends the connection.
@@ -462,10 +465,28 @@ impl Shard {
             }
             State::Open { session } => {
                 self.log_close(key, close);
-                self.leave(session, close);
+                let written = self.leave(session, close);
+                self.close_when_kept(key, close, written);
             }
         }
         self.begin_closing(key, close);
+    }
+
+    /// A client that sees the server close the connection behind its DISCONNECT takes that for the end of its Will: it must be.
+    fn close_when_kept(&mut self, key: ConnectionKey, close: Close, written: bool) {
+        if written && self.keeping.defers() && matches!(close, Close::ByClient { .. }) {
+            let connection = &mut self.connections[key as usize];
+            connection.close_waits = true;
+            let serial = connection.serial;
+            self.keeping.when_kept(Due::Close { connection: key, serial });
+        }
+    }
+
+    pub(super) fn close_kept(&mut self, key: ConnectionKey, serial: u64) {
+        if self.is_current(key, serial) {
+            self.connections[key as usize].close_waits = false;
+            self.wake(key);
+        }
     }
 
     /// Tells the client why, as far as its version can say it, and gives it [`limits::CLOSE_LINGER_MS`] to read that.
@@ -502,7 +523,7 @@ impl Shard {
     /// would reset the connection, and the client might never see the reason.
     fn poll_close(&mut self, key: ConnectionKey, cx: &mut Context<'_>) {
         let connection = &mut self.connections[key as usize];
-        if connection.outbox.has_to_flush() {
+        if connection.outbox.has_to_flush() || connection.close_waits {
             return;
         }
         if !connection.shut {

@@ -20,7 +20,7 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 use slab::Slab;
 
 use crate::journal;
-use crate::mqtt::{Message, PacketId};
+use crate::mqtt::{Message, PacketId, QoS};
 use crate::session::{Answer, Asked, Item, Journal, Position, Wire as _};
 use crate::subscriptions::{SessionKey, ShardId};
 
@@ -61,6 +61,11 @@ pub(super) enum Due {
         connection: ConnectionKey,
         serial: u64,
     },
+    /// The socket of a client that has said DISCONNECT.
+    Close {
+        connection: ConnectionKey,
+        serial: u64,
+    },
     SubAck(Box<PendingSubscribe>),
     UnsubAck {
         connection: ConnectionKey,
@@ -95,6 +100,8 @@ enum Then {
 
 /// What the shards have sent back of one message.
 struct Assembly {
+    /// The QoS 2 packet that brought the message.
+    packet: Option<(OwnerId, PacketId)>,
     entries: Vec<Entry>,
     asked: Vec<(OwnerId, Asked)>,
     replies: Vec<Leg>,
@@ -105,7 +112,14 @@ struct Assembly {
 
 impl Assembly {
     fn new() -> Assembly {
-        Assembly { entries: Vec::new(), asked: Vec::new(), replies: Vec::new(), will: None, due: Due::Nothing }
+        Assembly {
+            packet: None,
+            entries: Vec::new(),
+            asked: Vec::new(),
+            replies: Vec::new(),
+            will: None,
+            due: Due::Nothing,
+        }
     }
 }
 
@@ -330,6 +344,28 @@ impl Keeping {
         Ended::Promised(key)
     }
 
+    /// The packet that brought the message that is being routed.
+    pub fn name_route(&mut self, packet: Option<(OwnerId, PacketId)>) {
+        if let Some(key) = self.routing
+            && let Then::Keep(assembly) = &mut self.promises[key as usize].then
+        {
+            assembly.packet = packet;
+        }
+    }
+
+    /// The answer to a packet that has come again waits for what the first one waits for.
+    pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
+        let assembly = self.promises.iter_mut().find_map(|(_, promise)| match &mut promise.then {
+            Then::Keep(assembly) if assembly.packet == Some(packet) => Some(assembly),
+            _ => None,
+        });
+        match assembly {
+            // Its own answer was for a connection that is gone.
+            Some(assembly) => assembly.due = due,
+            None => self.when_kept(due),
+        }
+    }
+
     /// Hands over what this turn has written down. True if the disk is too far behind to read on.
     pub fn submit(&mut self, source: ShardId) {
         self.close_section();
@@ -457,7 +493,7 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, due } = assembly;
+        let Assembly { entries, asked, replies, will, due, .. } = assembly;
         self.keeping.close_section();
         self.keeping.section.entries.extend(entries);
         self.keeping.section.asked.extend(asked);
@@ -507,6 +543,7 @@ impl Shard {
         match due {
             Due::Answer { connection, serial, number } => self.release_answer(connection, serial, number),
             Due::Admit { connection, serial } => self.admitted(connection, serial),
+            Due::Close { connection, serial } => self.close_kept(connection, serial),
             Due::SubAck(pending) => self.suback(*pending),
             Due::UnsubAck { connection, serial, packet_id, codes } => {
                 self.unsuback(connection, serial, packet_id, &codes);
@@ -524,10 +561,26 @@ impl Shard {
         };
         match asked {
             Asked::Packet(packet_id) => self.tell_packet(session, packet_id),
-            Asked::Body(position) => {
-                let window_bytes = self.shared.limits.queue_window_bytes;
-                self.sessions[session as usize].session.page_out(window_bytes, position);
+            Asked::Message(position) => self.tell_message(session, position),
+        }
+    }
+
+    fn tell_message(&mut self, session: SessionKey, position: Position) {
+        let window_bytes = self.shared.limits.queue_window_bytes;
+        let slot = &mut self.sessions[session as usize];
+        let connection = slot.connection;
+        let Some(queued) = slot.session.message_kept(window_bytes, position) else {
+            return;
+        };
+        match connection {
+            Some(key) if queued.qos == QoS::ExactlyOnce => {
+                if self.pump(key) {
+                    self.mark_dirty(key);
+                }
             }
+            // Its member has gone meanwhile.
+            None if queued.share.is_some() => _ = self.give_back(session, None, true),
+            _ => {}
         }
     }
 

@@ -246,11 +246,15 @@ impl Shard {
         &self.shared.metrics.shards[usize::from(self.id)]
     }
 
-    fn propose(&mut self, command: Command) {
-        if let Some(applied) = self.control.propose(self.id, None, command) {
-            self.keeping.write_leases(applied.changes);
-            self.inbox.extend(applied.effects.into_iter().map(Event::Effect));
-        }
+    /// Proposes a command of which nobody awaits the outcome. Returns whether it has changed something that is written down.
+    fn propose(&mut self, command: Command) -> bool {
+        let Some(applied) = self.control.propose(self.id, None, command) else {
+            return false;
+        };
+        self.inbox.extend(applied.effects.into_iter().map(Event::Effect));
+        let writes = !applied.changes.is_empty();
+        self.keeping.write_leases(applied.changes);
+        writes
     }
 
     /// Proposes a command whose outcome is awaited. What the control state caused before it is in the mailbox, and comes first.

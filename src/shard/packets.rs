@@ -1,7 +1,7 @@
 //! What each packet of a client causes: the one place from which a packet type leads to the code that serves it.
 
 use crate::mqtt::{Disconnect, Packet, Publish, QoS, ReasonCode};
-use crate::session::{Answer, Inbound, Violation, Wire};
+use crate::session::{Answer, Inbound, Journal as _, Violation, Wire};
 use crate::subscriptions::SessionKey;
 
 use super::keeping::{Due, Ended, Route};
@@ -55,11 +55,13 @@ impl Shard {
                 Routed::Unmatched => ReasonCode::NoMatchingSubscribers,
                 Routed::Full => ReasonCode::QuotaExceeded,
             },
-            Inbound::Repeated => ReasonCode::Success,
+            Inbound::Repeated => return self.answer_again(key, session, publish),
             Inbound::Refused(reason) => reason,
         };
         let mut turn = turn!(self);
-        let answer = self.sessions[session as usize].session.acknowledge(&mut turn, publish, reason);
+        let state = &mut self.sessions[session as usize].session;
+        let answer = state.acknowledge(&mut turn, publish, reason);
+        self.keeping.name_route(state.owner().zip(publish.packet_id));
         let due = if answer.is_some() { self.answer_due(key) } else { Due::Nothing };
         let ended = self.keeping.end_route(due, None);
         if let Some(answer) = answer {
@@ -68,6 +70,23 @@ impl Shard {
         if let Ended::Promised(promise) = ended {
             self.answered(promise);
         }
+        Ok(())
+    }
+
+    /// A QoS 2 packet has come again [MQTT-4.3.3-10]: its answer waits until the message of the first one is kept.
+    fn answer_again(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
+        self.keeping.end_route(Due::Nothing, None);
+        let mut turn = turn!(self);
+        let state = &mut self.sessions[session as usize].session;
+        let packet = state.owner().zip(publish.packet_id).filter(|_| turn.journal.defers());
+        let Some(answer) = state.acknowledge(&mut turn, publish, ReasonCode::Success) else {
+            return Ok(());
+        };
+        if let Some(packet) = packet {
+            let due = self.answer_due(key);
+            self.keeping.when_packet_kept(packet, due);
+        }
+        self.answer(key, answer, packet.is_none());
         Ok(())
     }
 
