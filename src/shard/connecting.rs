@@ -27,6 +27,8 @@ pub(super) struct Connecting {
     assigned_client_id: bool,
     /// Bytes that the client sent behind its CONNECT.
     rest: Vec<u8>,
+    /// Whether the CONNACK promises something: a session that stays, or a Will.
+    promises: bool,
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
@@ -53,11 +55,14 @@ impl Shard {
             self.hear_out(older);
         }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
-        let (key, serial) = self.admit(greeted, agreed);
+        let promises = expiry_secs > 0 || connect.will.is_some();
+        let (key, serial) = self.admit(greeted, agreed, promises);
         match will {
-            _ if expiry_secs > 0 && self.storage_is_failing() => {
-                self.refuse(key, ReasonCode::ServerUnavailable, "the disk fails: a session that must be kept cannot be")
-            }
+            _ if promises && self.storage_is_failing() => self.refuse(
+                key,
+                ReasonCode::ServerUnavailable,
+                "the disk fails: what must be kept of this session cannot be",
+            ),
             _ if self.stopping => self.refuse(key, ReasonCode::ServerUnavailable, "the server is shutting down"),
             _ if !fits => {
                 self.refuse(key, ReasonCode::PacketTooLarge, "no CONNACK fits the Maximum Packet Size [MQTT-3.1.2-24]")
@@ -74,7 +79,7 @@ impl Shard {
     }
 
     /// Enters a connection that waits for its lease.
-    fn admit(&mut self, greeted: Greeted, agreed: Agreed) -> (ConnectionKey, u64) {
+    fn admit(&mut self, greeted: Greeted, agreed: Agreed, promises: bool) -> (ConnectionKey, u64) {
         let ping_every_ms = if greeted.stream.transport().is_websocket() {
             greeted.listener.config.ping_interval.as_millis() as u64
         } else {
@@ -91,6 +96,7 @@ impl Shard {
                 agreed,
                 assigned_client_id: greeted.assigned_client_id,
                 rest: greeted.rest,
+                promises,
                 epoch: 0,
                 resumed: false,
             })),
@@ -159,8 +165,8 @@ impl Shard {
         };
         connecting.epoch = epoch;
         let persists = connecting.agreed.session_expiry_secs > 0;
+        let mut waits = connecting.promises;
         self.take_over(&client_id, key);
-        let mut waits = persists;
         if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
             // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
             // it is still here.
