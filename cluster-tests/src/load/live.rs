@@ -17,6 +17,7 @@ pub(super) struct Gone;
 pub(super) struct Live<'r> {
     client: Client,
     round: &'r Round<'r>,
+    waits_for: String,
 }
 
 impl<'r> Live<'r> {
@@ -28,7 +29,7 @@ impl<'r> Live<'r> {
         keeps: bool,
     ) -> Result<(Self, bool), Gone> {
         let link = Link::open(Transport::Tcp, round.address, None).map_err(|_| Gone)?;
-        let mut live = Self { client: Client::new(link, connect.version), round };
+        let mut live = Self { client: Client::new(link, connect.version), round, waits_for: "CONNACK".to_owned() };
         live.client.client_id = name.to_string();
         round.history.record(Event::ConnectSent { client: name.clone(), clean: connect.clean, keeps });
         live.send(&connect.bytes())?;
@@ -43,6 +44,11 @@ impl<'r> Live<'r> {
                 None => {}
             }
         }
+    }
+
+    /// Says what the actor waits for, for the message when it does not come.
+    pub(super) fn waits_for(&mut self, what: impl Into<String>) {
+        self.waits_for = what.into();
     }
 
     pub(super) fn version(&self) -> Version {
@@ -64,7 +70,7 @@ impl<'r> Live<'r> {
         if self.round.deadline.is_some_and(|deadline| Instant::now() > deadline) {
             let name: Name = self.client.client_id.as_str().into();
             let history = self.round.history.about(&[name], &[]);
-            panic!("{}: the broker does not bring to its end what is open\n{history}", self.client.client_id);
+            panic!("{}: {} does not come\n{history}", self.client.client_id, self.waits_for);
         }
         match self.client.event(Instant::now() + patience) {
             Some(Incoming::Packet(packet)) => Ok(Some(packet)),
@@ -75,6 +81,7 @@ impl<'r> Live<'r> {
 
     /// Waits until the server has processed all that was sent, and returns what came before its answer.
     pub(super) fn fence(&mut self) -> Result<Vec<Packet>, Gone> {
+        self.waits_for("PINGRESP");
         self.send(&PINGREQ)?;
         let mut before = Vec::new();
         loop {
@@ -88,6 +95,7 @@ impl<'r> Live<'r> {
 
     /// An ordinary DISCONNECT; the server has processed it when it has closed.
     pub(super) fn disconnect(mut self) -> Result<(), Gone> {
+        self.waits_for("the close");
         self.send(&disconnect())?;
         loop {
             match self.poll(Duration::from_millis(20)) {

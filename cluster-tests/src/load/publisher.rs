@@ -93,6 +93,9 @@ impl Publisher {
                 self.publish(&mut live, round)?;
                 next += self.pause;
             }
+            if round.is_finishing() {
+                live.waits_for(format!("an acknowledgement of {:?}", self.open.front().map(|open| &open.message)));
+            }
             if let Some(packet) = live.poll(Duration::from_millis(1))? {
                 self.answer(packet, &mut live, round)?;
             }

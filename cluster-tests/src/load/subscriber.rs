@@ -232,6 +232,7 @@ impl Subscriber {
 
     /// Takes all that waits for the session: what comes before a message of its own that goes behind it.
     fn finish(&mut self, mut live: Live<'_>, round: &Round<'_>) -> Result<Left, Gone> {
+        live.waits_for("an answer to SUBSCRIBE");
         while !self.asked.is_empty() {
             self.step(&mut live, round)?;
         }
@@ -243,11 +244,13 @@ impl Subscriber {
             round,
             |packet| matches!(packet, Packet::SubAck { packet_id: there, .. } if *there == packet_id),
         )?;
+        live.waits_for("what was published to itself");
         self.fences += 1;
         let (packet_id, marker) = (self.packet_id(), format!("marker{}", self.fences).into_bytes());
         live.send(&Publish::new(&fence, &marker).qos(1, packet_id).bytes(live.version()))?;
         self.until(&mut live, round, |packet| matches!(packet, Packet::Publish(message) if message.payload == marker))?;
         while !self.held.is_empty() {
+            live.waits_for(format!("PUBREL for {:?}", self.held));
             self.step(&mut live, round)?;
         }
         for packet in live.fence()? {

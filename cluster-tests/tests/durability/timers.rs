@@ -99,10 +99,10 @@ fn a_session_is_present_within_its_expiry() {
 #[test]
 fn the_session_of_a_client_that_was_connected_and_idle_counts_from_the_kill() {
     let mut scene = Scene::new();
-    let (mut client, _) = scene.connect(&expiring(4));
+    let (mut client, _) = scene.connect(&expiring(6));
     client.subscribe("t", 1);
     // Longer than the interval, without anything to write down.
-    pass(6 * SECOND);
+    pass(8 * SECOND);
     scene.kill_and_start();
-    scene.resume(&expiring(4));
+    scene.resume(&expiring(6));
 }
