@@ -107,8 +107,9 @@ impl Subscriber {
         self.asked.clear();
         self.acks.clear();
         if connect.clean {
-            // From now on none of them is certain.
+            // From now on none of them is certain, and the client's own part of the session is gone [MQTT-3.1.2-4].
             self.granted.clear();
+            self.held.clear();
         }
         let (mut live, present) = Live::open(round, &self.name, &connect, self.keeps)?;
         if !present {
