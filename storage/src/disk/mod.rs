@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `real` | a directory of the operating system |
+//! | `frozen` | another directory, read only |
 //! | `simulated` | a directory in memory that forgets what was not synced, tears writes, fills up and fails, for tests |
 //!
 //! What survives a power cut is what was synced: the bytes of a file with [`DiskFile::sync`], and names (that a file was made,
@@ -10,12 +11,14 @@
 //!
 //! Test to read first: `tests::what_was_not_synced_may_be_lost`.
 
+mod frozen;
 mod real;
 mod simulated;
 
 use std::io;
 use std::sync::Arc;
 
+pub use frozen::FrozenDisk;
 pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
 

@@ -58,7 +58,8 @@ impl Batch {
         self.records
     }
 
-    /// Adds a record: `head` goes into the index of the segment too, what `tail` appends does not. Returns the record's place, from which
+    /// Adds a record: `head` goes into the index of the segment too, what `tail` appends (behind
+    /// what stands there already) does not. Returns the record's place, from which
     /// [`Placed::location`] makes a location once the batch is written.
     pub fn push(&mut self, head: &[u8], tail: impl FnOnce(&mut Vec<u8>)) -> u32 {
         let start = self.bytes.len();

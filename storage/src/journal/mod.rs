@@ -2,8 +2,8 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `format`, `names` | bytes and names of the files [pure] |
-//! | `batch` | records that are written as one unit [pure] |
+//! | `format`, `names` | bytes and names of the files, pure |
+//! | `batch` | records that are written as one unit, pure |
 //! | `scan` | reads a segment; tells a torn tail from damage in the middle |
 //! | `index` | where the records of a segment stand, and their heads |
 //! | `open`, `repair` | a start; what `on_corruption = "quarantine"` does |
@@ -23,7 +23,8 @@
 //! - What is found at a start counts only when it is surely on the disk: the last batch, whose sync nobody remembers, is written
 //!   again and synced.
 //!
-//! The journal is owned by one thread. Of other threads are chores, which touch only files that do not count yet, and readers.
+//! The journal is owned by one thread. Of other threads are chores, which touch only files that do not count yet, and readers. Every segment is
+//! an open file.
 //!
 //! Test to read first: `tests::model`, the journal against a list of batches with a crash at any sync.
 
@@ -45,7 +46,7 @@ use std::sync::Arc;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, Placed};
 pub use chore::{Chore, ChoreDone};
-pub use open::{Damage, OpenError, OpenReport};
+pub use open::{Damage, OpenError, OpenReport, verify};
 pub use reader::{ReadError, Reader, Record};
 
 use crate::disk::{Disk, is_full};
@@ -55,10 +56,13 @@ use scan::Border;
 use segment::{IndexState, Segment};
 use supply::{Spare, Supply};
 
+/// Smaller and larger segments are not made: every place in one is below 4 GiB.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 512..=2 * 1024 * 1024 * 1024;
+
 /// How a journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Size of a segment. A batch that is larger gets a segment of its own size.
+    /// Size of a segment, from 512 bytes to 2 GiB. A batch that is larger gets a segment of its own size.
     pub segment_bytes: u64,
     /// How large all files together may be; what would be more is refused as if the disk were full.
     pub bytes_max: Option<u64>,
@@ -299,10 +303,19 @@ impl Journal {
     fn next_segment(&mut self, now: u64, span: u64) -> Result<Segment, AppendError> {
         let header = FileHeader { number: self.next_number, first: self.next_sequence, salt: self.salt };
         let spare = self.take_spare(now, FILE_HEADER as u64 + span)?;
-        let segment = begin_segment(&*self.disk, header, spare)?;
-        self.files.write().insert(header.number, segment.file.clone());
-        self.next_number += 1;
-        Ok(segment)
+        write_header(&*self.disk, header, &spare)?;
+        match name_segment(&*self.disk, header, spare) {
+            Ok(segment) => {
+                self.files.write().insert(header.number, segment.file.clone());
+                self.next_number += 1;
+                Ok(segment)
+            }
+            Err(error) => {
+                // The name may be there, with a header that says that the next batch does not stand in an older segment.
+                self.sealed.extend(self.active.take());
+                Err(error.into())
+            }
+        }
     }
 
     fn take_spare(&mut self, now: u64, bytes: u64) -> Result<Spare, AppendError> {
@@ -340,25 +353,29 @@ impl Journal {
     }
 }
 
-/// Turns a spare into the segment with this header. On failure the spare is not used again.
-fn begin_segment(disk: &dyn Disk, header: FileHeader, spare: Spare) -> io::Result<Segment> {
-    let name = names::segment(header.number);
-    let Spare { name: spare_name, file, bytes } = spare;
-    let begun = file.write_at(0, &header.encode(Kind::Segment)).and_then(|()| {
-        file.sync()?;
-        disk.rename(&spare_name, &name)?;
-        disk.sync()
-    });
-    if let Err(error) = begun {
-        // Under its first name it is of no use, under its second it holds nothing and the next one takes the name.
-        let _ = disk.remove(&spare_name);
+/// Puts the header of a segment into a spare. On failure the spare is not used again.
+fn write_header(disk: &dyn Disk, header: FileHeader, spare: &Spare) -> io::Result<()> {
+    let written = spare.file.write_at(0, &header.encode(Kind::Segment)).and_then(|()| spare.file.sync());
+    if written.is_err() {
+        // Found at the next start if this fails.
+        let _ = disk.remove(&spare.name);
+    }
+    written
+}
+
+/// Makes a spare with its header the segment that the header names. After a failure that name may be taken or not: the segment holds
+/// nothing, and the next attempt takes the same name.
+fn name_segment(disk: &dyn Disk, header: FileHeader, spare: Spare) -> io::Result<Segment> {
+    let renamed = disk.rename(&spare.name, &names::segment(header.number));
+    if let Err(error) = renamed.and_then(|()| disk.sync()) {
+        let _ = disk.remove(&spare.name);
         return Err(error);
     }
     Ok(Segment {
         header,
         seed: format::seed(header.salt, header.number),
-        file,
-        file_bytes: bytes,
+        file: spare.file,
+        file_bytes: spare.bytes,
         end: Border { offset: FILE_HEADER as u64, sequence: header.first },
         index: IndexState::Partial(0),
         leaving: None,

@@ -13,8 +13,8 @@ use super::repair::Repair;
 use super::scan::{self, Border, Each, Found, Source};
 use super::segment::{IndexState, Segment};
 use super::supply::{SPARES_MAX, Spare, Supply};
-use super::{Journal, Location, OnCorruption, Options, index};
-use crate::disk::{Disk, DiskFile};
+use super::{Journal, Location, OnCorruption, Options, SEGMENT_BYTES, index};
+use crate::disk::{Disk, DiskFile, FrozenDisk};
 
 /// What a start has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,6 +65,8 @@ impl Journal {
         options: Options,
         each: &mut dyn FnMut(Location, &[u8]),
     ) -> Result<(Journal, OpenReport), OpenError> {
+        let segment_bytes = options.segment_bytes.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
+        let options = Options { segment_bytes, ..options };
         let listing = Listing::read(&*disk)?;
         let mut opening = Opening { disk: &*disk, options, report: OpenReport::default(), repair: Repair::new(&*disk) };
         let (salt, has_identity) = opening.salt(&listing)?;
@@ -91,6 +93,17 @@ impl Journal {
             report,
         ))
     }
+}
+
+/// Reads all of a journal, index or not, and changes nothing: what a start would find, and in [`OpenReport::damage`] all that is damaged. Calls
+/// `each` for every record of every whole batch, oldest first. No other process may have the journal open.
+///
+/// # Errors
+/// See [`OpenError`]; damage is none.
+pub fn verify(disk: Arc<dyn Disk>, each: &mut dyn FnMut(Location, &[u8])) -> Result<OpenReport, OpenError> {
+    let frozen = FrozenDisk::new(disk, |name| matches!(names::parse(name), Named::Index(_)));
+    let options = Options { on_corruption: OnCorruption::Quarantine, ..Options::default() };
+    Journal::open(Arc::new(frozen), options, each).map(|(_, report)| report)
 }
 
 fn in_file(file: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
@@ -317,8 +330,12 @@ impl Opening<'_> {
     /// The first segment of a journal.
     fn begin(&mut self, header: FileHeader) -> Result<Segment, OpenError> {
         let name = names::spare(0);
-        let spare = Spare::make(self.disk, name.clone(), self.options.segment_bytes).map_err(in_file(name))?;
-        super::begin_segment(self.disk, header, spare).map_err(in_file(names::segment(header.number)))
+        let begin = || {
+            let spare = Spare::make(self.disk, name.clone(), self.options.segment_bytes)?;
+            super::write_header(self.disk, header, &spare)?;
+            super::name_segment(self.disk, header, spare)
+        };
+        begin().map_err(in_file(names::segment(header.number)))
     }
 }
 

@@ -43,7 +43,7 @@ impl Segment {
 
     /// Whether a batch of this size still fits.
     pub fn fits(&self, span: u64) -> bool {
-        self.end.offset + span <= self.file_bytes
+        self.end.offset + span <= self.file_bytes.min(u64::from(u32::MAX))
     }
 
     /// Whether it holds no batch that counts.

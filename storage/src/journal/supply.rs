@@ -14,7 +14,7 @@ use crate::disk::{Disk, DiskFile};
 pub(super) const SPARES_MAX: usize = 2;
 
 /// Written and synced at a time, so that commits beside do not wait long.
-const STEP_BYTES: u64 = 4 * 1024 * 1024;
+const STEP_BYTES: u64 = 1024 * 1024;
 
 /// Milliseconds until another is tried after there was no room for one.
 const RETRY_MS: u64 = 1000;

@@ -229,3 +229,29 @@ fn what_a_client_writes_never_passes_for_a_batch() {
     let (_, report) = Journal::open(Arc::new(disk), SMALL, &mut |_, _| seen += 1).expect("a torn tail, no damage");
     assert_eq!((seen, report.damage), (0, vec![]));
 }
+
+#[test]
+fn verification_reads_everything_and_changes_nothing() {
+    let (disk, heads) = sample();
+    let verified = |disk: &SimulatedDisk| {
+        let (syncs, before) = (disk.syncs(), files(disk));
+        let mut seen = Vec::new();
+        let report = verify(Arc::new(disk.clone()), &mut |_, head| seen.push(head[0])).expect("verifies");
+        assert_eq!((disk.syncs(), files(disk), disk.quarantined().len()), (syncs, before, 0));
+        (report, seen)
+    };
+    let (report, seen) = verified(&disk);
+    assert_eq!((report.damage, report.batches, seen), (vec![], 16, heads));
+    // In a record of the segment that has an index, in another one, and a header.
+    for (name, at) in [("0000000001.segment", 120), ("0000000002.segment", 70), ("0000000003.segment", 20)] {
+        disk.flip_bit(name, at, 0);
+    }
+    let (report, seen) = verified(&disk);
+    let damaged: Vec<&str> = report.damage.iter().map(|damage| damage.file.as_str()).collect();
+    assert_eq!(damaged, ["0000000003.segment", "0000000001.segment", "0000000002.segment"]);
+    assert_eq!(seen.len(), 14);
+    // What is missing is found too, and an empty directory is none.
+    disk.remove("0000000002.segment").expect("removed");
+    assert_eq!(verified(&disk).0.damage[1].what, "the segment is missing");
+    assert_eq!(verified(&SimulatedDisk::new()).0, OpenReport::default());
+}

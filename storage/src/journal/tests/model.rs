@@ -125,7 +125,11 @@ impl World {
             Step::RemoveFront => return self.remove_front(),
             Step::Chores => self.chores(),
             Step::Seal => self.journal().seal(),
-            Step::Kill => self.healthy_reopen(),
+            Step::Kill => {
+                // A full disk is no reason not to start.
+                self.heal();
+                self.open();
+            }
             Step::PowerCut(seed) => {
                 self.disk = self.disk.crash(*seed);
                 self.open();
@@ -146,11 +150,15 @@ impl World {
         self.journal.as_mut().expect("open")
     }
 
-    /// A start on a disk that works again.
-    fn healthy_reopen(&mut self) {
+    fn heal(&mut self) {
         self.disk.fail_syncs(false);
         self.disk.fail_sync_after(u64::MAX);
         self.disk.fail_writes(false);
+    }
+
+    /// A start on a disk that works again and has room.
+    fn healthy_reopen(&mut self) {
+        self.heal();
         self.disk.limit(None);
         self.open();
     }
@@ -282,4 +290,25 @@ proptest! {
             }
         }
     }
+}
+
+/// What these steps leave on the disk opens, whatever a power cut takes.
+fn replay(steps: &[Step]) {
+    let mut world = World::begin(SimulatedDisk::new());
+    world.open();
+    steps.iter().for_each(|step| _ = world.take(step));
+    (0..50).for_each(|seed| world.on(world.disk.crash(seed)).open());
+    world.healthy_reopen();
+}
+
+#[test]
+fn a_journal_whose_first_batch_fails_keeps_its_segment() {
+    replay(&[Step::FailSyncAfter(0), Step::Append(vec![]), Step::RemoveFront]);
+}
+
+#[test]
+fn a_segment_takes_no_batch_once_the_next_may_have_its_name() {
+    // The batch does not fit, the name of the next segment fails to sync, and a smaller batch comes.
+    replay(&[Step::FailSyncAfter(2), Step::Append(vec![3977]), Step::Append(vec![0])]);
+    replay(&[Step::Append(vec![1]), Step::FailSyncAfter(2), Step::Append(vec![3977]), Step::Append(vec![0])]);
 }
