@@ -177,6 +177,8 @@ pub(super) struct Keeping {
     urgent: bool,
     submitted: u64,
     promises: Slab<Promise>,
+    /// Those of them that gather the parts of a message, in the order of the messages.
+    assemblies: VecDeque<PromiseKey>,
     route: Route,
     /// The promise of the message that is being routed, once it has a leg.
     routing: Option<PromiseKey>,
@@ -203,6 +205,7 @@ impl Keeping {
             urgent: false,
             submitted: 0,
             promises: Slab::new(),
+            assemblies: VecDeque::new(),
             route: Route::Unkept,
             routing: None,
             parts_away: 0,
@@ -300,18 +303,28 @@ impl Keeping {
         if self.route == Route::Unkept {
             return None;
         }
-        let parts = self.route == Route::Whole;
-        let promises = &mut self.promises;
-        let promise = *self.routing.get_or_insert_with(|| {
-            let then = if parts { Then::Keep(Box::new(Assembly::new())) } else { Then::Due(Due::Nothing) };
-            promises.insert(Promise { waits: 1, then }) as PromiseKey
-        });
+        let promise = self.routing.unwrap_or_else(|| self.open_promise());
         self.promises[promise as usize].waits += 1;
-        Some(Leg { shard: own, promise, parts })
+        Some(Leg { shard: own, promise, parts: self.route == Route::Whole })
+    }
+
+    fn open_promise(&mut self) -> PromiseKey {
+        let whole = self.route == Route::Whole;
+        let then = if whole { Then::Keep(Box::new(Assembly::new())) } else { Then::Due(Due::Nothing) };
+        let promise = self.promises.insert(Promise { waits: 1, then }) as PromiseKey;
+        if whole {
+            self.assemblies.push_back(promise);
+        }
+        self.routing = Some(promise);
+        promise
     }
 
     /// The message has been routed: `due` happens when it is kept. Returned when that is now.
     pub fn end_route(&mut self, due: Due, will: Option<Command>) -> Ended {
+        let behind_others = self.route == Route::Whole && !self.assemblies.is_empty();
+        if behind_others && self.routing.is_none() && (will.is_some() || !self.section.entries.is_empty()) {
+            self.open_promise();
+        }
         let route = std::mem::take(&mut self.route);
         let Some(key) = self.routing.take() else {
             let waits = route != Route::Unkept && !self.section.entries.is_empty();
@@ -482,11 +495,28 @@ impl Shard {
             return;
         };
         promise.waits -= 1;
-        if promise.waits == 0 {
-            match self.keeping.promises.remove(key as usize).then {
-                Then::Due(due) => self.fall_due(due),
-                Then::Keep(assembly) => self.seal(*assembly),
-                Then::Tell(asked) => self.parts_are_kept(asked),
+        if promise.waits > 0 {
+            return;
+        }
+        if matches!(promise.then, Then::Keep(_)) {
+            self.seal_in_order();
+            return;
+        }
+        match self.keeping.promises.remove(key as usize).then {
+            Then::Due(due) => self.fall_due(due),
+            Then::Tell(asked) => self.parts_are_kept(asked),
+            Then::Keep(_) => {}
+        }
+    }
+
+    /// Keeps the messages whose parts are all here, but none before an earlier one: after a crash its publisher would send that again, behind it.
+    fn seal_in_order(&mut self) {
+        while let Some(key) = self.keeping.assemblies.front().copied()
+            && self.keeping.promises[key as usize].waits == 0
+        {
+            self.keeping.assemblies.pop_front();
+            if let Then::Keep(assembly) = self.keeping.promises.remove(key as usize).then {
+                self.seal(*assembly);
             }
         }
     }

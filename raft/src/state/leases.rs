@@ -44,6 +44,7 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn acquire(&mut self, client: ClientId, taken: Acquisition, turn: &mut Turn<'_>) -> Outcome {
+        turn.effects.extend(turn.wills.announce_again_of(&client));
         self.catch_up(&client, turn);
         let Some(lease) = self.table.get_mut(&client) else {
             return self.begin(client, taken);

@@ -65,6 +65,21 @@ impl DueWills {
         None
     }
 
+    /// Those of one client, before anything newer of it.
+    pub(super) fn announce_again_of(&mut self, client: &ClientId) -> Vec<Effect> {
+        if self.again.is_empty() || !self.any_of(client) {
+            return Vec::new();
+        }
+        let epochs: Vec<SessionEpoch> =
+            self.again.iter().filter(|(again, _)| again == client).map(|(_, epoch)| *epoch).collect();
+        self.again.retain(|(again, _)| again != client);
+        let due = epochs.into_iter().filter_map(|epoch| {
+            let message = self.due.get(&(Arc::clone(client), epoch))?.clone();
+            Some(Effect::WillDue { client: Arc::clone(client), epoch, message })
+        });
+        due.collect()
+    }
+
     /// Whether [`announce_again`](Self::announce_again) may have something.
     pub(super) fn is_some_unannounced(&self) -> bool {
         !self.again.is_empty()

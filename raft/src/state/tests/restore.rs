@@ -214,6 +214,26 @@ fn a_will_that_was_due_is_handed_out_once_more_and_first() {
 }
 
 #[test]
+fn wills_of_one_client_keep_their_order_though_it_comes_back_before_the_first_tick() {
+    let mut kept = Kept::default();
+    // The first was due and perhaps not published; the second is that of a connection that the end of the node has cut off.
+    let commands = [acquire("c", true, 0, Some(0)), detach("c", 1, Keep, 0), acquire("c", true, 0, Some(0))];
+    first_start(&mut kept, commands.map(|command| (0, command)));
+    let (mut node, changes) = restore(1, 1, kept.all());
+    kept.write(changes);
+    let effects = node.propose(1, acquire("c", true, 0, None)).effects;
+    let epochs: Vec<u64> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::WillDue { epoch, .. } => Some(*epoch),
+            Effect::SessionEnded { .. } => None,
+        })
+        .collect();
+    assert_eq!(epochs, [1, 2]);
+    assert!(!node.tick(2).effects.iter().any(|effect| matches!(effect, Effect::WillDue { .. })), "each once");
+}
+
+#[test]
 fn what_became_due_over_night_comes_in_slices() {
     let mut kept = Kept::default();
     let clients = TICK_EVENTS_MAX * 2 + 7;
