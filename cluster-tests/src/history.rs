@@ -4,9 +4,9 @@
 //! is a promise or a message *after* its bytes came: so where one event stands before another, it happened before. The
 //! [`Checker`](crate::checker::Checker) reads it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use std::fmt;
 
 /// The name of a client, which is its client id.
 pub type Name = Arc<str>;

@@ -107,8 +107,9 @@ impl Subscriber {
         self.asked.clear();
         self.acks.clear();
         if connect.clean {
-            // From now on none of them is certain.
+            // The client throws its part of the session away; what the server has done is not known before the CONNACK.
             self.granted.clear();
+            self.held.clear();
         }
         let (mut live, present) = Live::open(round, &self.name, &connect, self.keeps)?;
         if !present {
