@@ -4,10 +4,9 @@
 //! is a promise or a message *after* its bytes came: so where one event stands before another, it happened before. The
 //! [`Checker`](crate::checker::Checker) reads it.
 
-use std::path::Path;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 /// The name of a client, which is its client id.
 pub type Name = Arc<str>;
@@ -161,14 +160,15 @@ impl History {
         events[position..].iter().map(|(_, event)| event.clone()).collect()
     }
 
-    /// Writes everything to a file, for whom the events about one violation are not enough.
+    /// Writes everything to the file that `HOLDFAST_HISTORY` names, if it does, for whom the events about one failure are not enough.
     ///
-    /// # Errors
-    /// Those of the file.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn write_if_asked(&self) {
+        let Some(path) = std::env::var_os("HOLDFAST_HISTORY") else { return };
         let events = self.events.lock().expect("no holder panics");
         let lines = events.iter().enumerate().map(|(place, (time, event))| line(place, *time, event));
-        std::fs::write(path, lines.collect::<Vec<_>>().join("\n"))
+        std::fs::write(path, lines.collect::<Vec<_>>().join("\n")).expect("the file that was asked for can be written");
     }
 
     /// What messages are told with: the last events of these messages, and what else these clients did beside publishing and receiving.

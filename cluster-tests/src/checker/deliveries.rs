@@ -115,6 +115,7 @@ impl Deliveries {
                 }
                 if *clean || !*keeps {
                     self.forgive(client, None);
+                    self.forget(client);
                 }
             }
             Event::Connected { client, present: false } => self.end(client),
@@ -143,10 +144,14 @@ impl Deliveries {
     /// The session is gone with all that was in it.
     fn end(&mut self, client: &Name) {
         self.forgive(client, None);
+        self.forget(client);
+        self.clients.entry(client.clone()).or_default().filters.clear();
+    }
+
+    /// The client does not know any more what it has got.
+    fn forget(&mut self, client: &Name) {
         self.once.remove(&Debtor::Session(client.clone()));
-        let entry = self.clients.entry(client.clone()).or_default();
-        entry.filters.clear();
-        entry.progress.clear();
+        self.clients.entry(client.clone()).or_default().progress.clear();
     }
 
     /// Nothing is owed any more because of this filter (`None`: all filters) of a client, which is not certainly in force from now on.

@@ -101,9 +101,7 @@ impl Checker {
         let Some(first) = self.violations.first() else { return };
         let list: Vec<_> =
             self.violations.iter().take(20).map(|found| format!("{}: {}", found.place, found.what)).collect();
-        if let Some(path) = std::env::var_os("HOLDFAST_HISTORY") {
-            history.write(path.as_ref()).expect("the file that was asked for can be written");
-        }
+        history.write_if_asked();
         panic!(
             "{} broken promises:\n{}\nabout the first:\n{}",
             self.violations.len(),

@@ -127,7 +127,7 @@ fn a_shared_subscription_gets_a_message_once_whoever_takes_it() {
     };
     let start = [joined("s"), joined("u"), vec![sent(1, 2), acknowledged(1)]].concat();
     keeps(&[start.clone(), vec![got_by("u", 1, 2)]]);
-    breaks(&[start.clone()], "did not come to $share/g/t/#");
+    breaks(std::slice::from_ref(&start), "did not come to $share/g/t/#");
     breaks(&[start, vec![got_by("u", 1, 2), got_by("s", 1, 2)]], "QoS 2, and it came before");
 }
 

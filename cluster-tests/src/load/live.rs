@@ -69,6 +69,7 @@ impl<'r> Live<'r> {
         }
         if self.round.deadline.is_some_and(|deadline| Instant::now() > deadline) {
             let name: Name = self.client.client_id.as_str().into();
+            self.round.history.write_if_asked();
             let history = self.round.history.about(&[name], &[]);
             panic!("{}: {} does not come\n{history}", self.client.client_id, self.waits_for);
         }

@@ -107,7 +107,7 @@ impl Subscriber {
         self.asked.clear();
         self.acks.clear();
         if connect.clean {
-            // From now on none of them is certain, and the client's own part of the session is gone [MQTT-3.1.2-4].
+            // The client throws its part of the session away; what the server has done is not known before the CONNACK.
             self.granted.clear();
             self.held.clear();
         }

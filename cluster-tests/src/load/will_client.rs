@@ -25,7 +25,8 @@ impl WillClient {
     /// One connection; it ends by the client's choice, or by the end of the round.
     fn connection(&mut self, round: &Round<'_>) -> Result<(), Gone> {
         self.next += 1;
-        let message = MessageId { publisher: self.name.clone(), number: self.next };
+        // Each connection is a session of its own: nothing is said of the order of their Wills.
+        let message = MessageId::new(&format!("{}-{}", self.name, self.next), 1);
         let will = Will::new(&self.topic, message.payload(0)).qos(2);
         let connect = Connect::new(self.version, &*self.name).will(will);
         round.history.record(Event::PublishSent {

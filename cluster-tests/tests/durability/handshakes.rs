@@ -3,7 +3,7 @@
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::wire::{Packet, Publish, Version, first};
 
-use crate::scene::{BOTH_VERSIONS, Scene, kept, numbers};
+use crate::scene::{BOTH_VERSIONS, Scene, kept, numbers, texts};
 
 /// A kept subscriber `s`, which is away, and a kept publisher `p`.
 fn begin(version: Version) -> (Scene, Client) {
@@ -13,26 +13,13 @@ fn begin(version: Version) -> (Scene, Client) {
     (scene, publisher)
 }
 
-/// The messages that `s` gets; a PUBREL that comes again before them is answered.
+/// The messages that `s` gets.
 #[track_caller]
 fn got(scene: &Scene, version: Version) -> Vec<String> {
     let mut client = scene.resume(&kept(version, "s"));
-    assert!(scene.client("marker").publish("t", "marker", 1) < 0x80);
-    let mut got = Vec::new();
-    loop {
-        match client.recv() {
-            Packet::PubRel { packet_id, .. } => client.send_ack(first::PUBCOMP, packet_id),
-            Packet::Publish(message) => {
-                client.acknowledge(&message);
-                if message.text() == "marker" {
-                    client.disconnect();
-                    return got;
-                }
-                got.push(message.text());
-            }
-            other => panic!("{other:?} to a subscriber"),
-        }
-    }
+    let got = texts(&scene.drain(&mut client, "t"));
+    client.disconnect();
+    got
 }
 
 fn message(packet_id: u16) -> Publish {

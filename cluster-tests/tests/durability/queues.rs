@@ -117,8 +117,9 @@ fn steady_churn_leaves_no_growth_on_disk() {
             *half = (*half).max(journal_bytes(&scene));
         }
     }
+    // Twice what is live, a few segments that are being filled or made ready, and no more however long it goes on.
     let [first, second] = largest;
-    assert!(second <= first.max(8_000_000), "{first} bytes at first, {second} later");
+    assert!(second <= first.max(12_000_000), "{first} bytes at first, {second} later");
     assert!(scene.broker.is_running());
     scene.broker.stop(Duration::from_secs(20));
 }

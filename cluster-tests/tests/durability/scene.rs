@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::process::{Broker, Installation, Setup};
 use holdfast_cluster_tests::transport::{Link, Transport};
-use holdfast_cluster_tests::wire::{Connect, Message, Packet, Publish, Version};
+use holdfast_cluster_tests::wire::{Connect, Message, Packet, Publish, Version, first};
 
 use crate::SMALL_SEGMENTS;
 
@@ -81,13 +81,32 @@ impl Scene {
         client.disconnect();
     }
 
-    /// Takes all that waits for a session: what comes before a message that is published behind it.
+    /// Takes all that waits for a session: what comes before the last of the messages that are published behind it, one with each QoS, for
+    /// messages of one QoS may overtake those of another. A PUBREL without its message is answered.
     #[track_caller]
     pub fn drain(&self, client: &mut Client, topic: &str) -> Vec<Message> {
-        assert!(self.client("marker").publish(topic, "marker", 1) < 0x80);
-        client.take_until("marker")
+        let mut publisher = self.client("marker");
+        for qos in [1, 2] {
+            assert!(publisher.publish(topic, MARKER, qos) < 0x80);
+        }
+        let (mut got, mut markers) = (Vec::new(), 0);
+        while markers < 2 {
+            match client.recv() {
+                Packet::PubRel { packet_id, .. } => client.send_ack(first::PUBCOMP, packet_id),
+                Packet::Publish(message) => {
+                    client.acknowledge(&message);
+                    markers += usize::from(message.text() == MARKER);
+                    got.push(message);
+                }
+                other => panic!("{other:?} to a subscriber"),
+            }
+        }
+        got.retain(|message| message.text() != MARKER);
+        got
     }
 }
+
+const MARKER: &str = "marker";
 
 /// A CONNECT with a session that is kept for an hour.
 pub fn kept(version: Version, name: &str) -> Connect {
