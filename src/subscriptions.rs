@@ -360,6 +360,13 @@ impl NodeIndex {
         group.pick().map(|member| Picked { member: member.clone(), share: group.share.clone() })
     }
 
+    /// Whether a member of the group is connected.
+    pub fn is_share_connected(&self, share: &str, filter: &str) -> bool {
+        let shares = self.shares.read();
+        let mut groups = shares.groups.get(filter).into_iter().flatten();
+        groups.any(|group| &*group.share == share && group.connected > 0)
+    }
+
     /// Filters with a subscriber on this node, shared ones left out.
     pub fn len(&self) -> usize {
         self.filters.read().len()

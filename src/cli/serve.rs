@@ -34,6 +34,7 @@ pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
         }
     };
     start_log(&config.log, writer.clone());
+    end_with_a_panic();
     let dir_of_user = config.node.data_dir.as_deref().filter(|_| config_file.is_none());
     if let Some(dir) = dir_of_user {
         info!(event = "data_dir", data_dir = %dir.display(), "{}", data_dir::in_words(dir));
@@ -45,6 +46,16 @@ pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
     };
     writer.finish();
     code
+}
+
+/// A thread that panics has broken an invariant: the process ends, in every build, and what is on disk is taken up by the next one. A
+/// node without one of its shards would answer some clients and not others.
+fn end_with_a_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
 }
 
 /// Why the node did not start: in the words of `holdfast config check` where the configuration is to blame. `in_dir_of_user`: nobody has

@@ -23,6 +23,7 @@ use crate::journal;
 use crate::mqtt::{Message, PacketId, QoS};
 use crate::session::{Answer, Asked, Item, Journal, Position, Wire as _};
 use crate::subscriptions::{SessionKey, ShardId};
+use crate::topic::TopicFilter;
 
 use super::mailbox::Event;
 use super::subscribing::PendingSubscribe;
@@ -608,8 +609,15 @@ impl Shard {
                     self.mark_dirty(key);
                 }
             }
-            // Its member has gone meanwhile.
-            None if queued.share.is_some() => _ = self.give_back(session, None, true),
+            // Its member has gone meanwhile; when nobody else is there it stays.
+            None => {
+                if let Some(share) = &queued.share
+                    && let Ok(TopicFilter { filter, .. }) = TopicFilter::parse(share)
+                    && self.shared.index.is_share_connected(share, filter)
+                {
+                    self.give_back(session, None, true);
+                }
+            }
             _ => {}
         }
     }

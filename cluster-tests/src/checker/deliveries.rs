@@ -108,6 +108,11 @@ impl Deliveries {
             Event::ConnectSent { client, clean, keeps } => {
                 let entry = self.clients.entry(client.clone()).or_default();
                 (entry.keeps, entry.clean) = (*keeps, *clean);
+                if *clean {
+                    // Whether its session ends is not known before the CONNACK; the client has forgotten it in any case.
+                    entry.progress.clear();
+                    self.once.remove(&Debtor::Session(client.clone()));
+                }
                 if *clean || !*keeps {
                     self.forgive(client, None);
                     self.forget(client);

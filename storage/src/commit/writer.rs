@@ -149,7 +149,9 @@ impl Writer {
         }
         let cleaned = self.clean();
         self.do_chores();
-        self.report();
+        if commit || cleaned {
+            self.report();
+        }
         if cleaned { Some(Duration::ZERO) } else { self.wait() }
     }
 
@@ -216,6 +218,7 @@ impl Writer {
     /// Writes what was taken, and tells the sources.
     fn write_group(&mut self) -> Result<(), CommitError> {
         self.store.commit((self.clock)(), &mut self.group)?;
+        self.report();
         for (at, (source, taken)) in self.shared.sources.iter().zip(&mut self.sources).enumerate() {
             if taken.submitted > taken.told {
                 source.pending.fetch_sub(std::mem::take(&mut taken.bytes), Ordering::Relaxed);

@@ -62,7 +62,7 @@ impl Cleaning {
         self.next == self.records.len()
     }
 
-    /// Fills the batch with copies of about so many bytes.
+    /// Fills the batch with copies of about so many bytes, one at least.
     pub(super) fn slice(
         &mut self,
         batch: &mut Batch,
@@ -73,7 +73,7 @@ impl Cleaning {
         batch.clear();
         self.copies.clear();
         let mut next = self.next;
-        while next < self.records.len() && batch.len() < bytes {
+        while next < self.records.len() && (batch.is_empty() || batch.len() < bytes) {
             let (location, holds) = self.records[next];
             let needed = needed(holds, location, catalog);
             if needed != Needed::Nothing {

@@ -184,6 +184,11 @@ impl Plan {
         (act, HeadBody::Here(id))
     }
 
+    /// Are there deletions only?
+    pub(super) fn only_frees(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step.act, Act::Delete | Act::Drop | Act::DeleteEarly | Act::PutVoid))
+    }
+
     /// Bytes that nobody needs any more when the plan is carried out.
     pub(super) fn freed(&self, group: &Group, catalog: &Catalog) -> u64 {
         let cost = |step: &Step| {

@@ -4,8 +4,8 @@
 //! Segments are freed from the front. One of which nothing is needed goes at once. Beyond that, when the journal is larger than twice what is live and two segments, the oldest is emptied
 //! ([`super::cleaning`]) in slices between commits, so at most about as much is written again as is freed.
 //!
-//! When the disk is full but for the last segment ([`Room::Last`]), that segment is for what frees: a batch that takes more than it frees is refused as long as it would leave no room to empty the
-//! oldest segment, and emptying begins as soon as it gains something.
+//! When the disk is full ([`Room::Last`]), what is left serves to free some: a batch that takes more than it frees is refused when it would leave less than what the oldest segment
+//! needs to be emptied and a bit, and emptying begins as soon as it gains a quarter of the segment, or what is left shrinks and anything is to be gained.
 //!
 //! Test to read first: `tests::the_store_is_a_map_that_survives`.
 
@@ -18,14 +18,18 @@ use super::group::{Change, Group, Known};
 use super::plan::Plan;
 use super::recovery::Recovery;
 use crate::commit::{BodiesError, Figures, OpenError, Recovered};
-use crate::disk::Disk;
+use crate::disk::{Disk, is_full};
 use crate::entry::{ItemId, OwnerId};
 use crate::journal::{
     self, AppendError, Batch, Chore, ChoreDone, Journal, Location, OnCorruption, OpenReport, Placed, Reader, Room,
 };
 
-/// What emptying a segment takes beside the records: headers of batches.
-const CLEANING_MARGIN: u64 = 64 * 1024;
+/// On a full disk so many bytes may be written again for each that is freed by deletion: segments are emptied for a thirtieth of their bytes, and
+/// not over and over for nothing.
+const CREDIT_PER_BYTE: u64 = 32;
+
+/// At least so many slices make a segment.
+const SLICES_PER_SEGMENT: usize = 64;
 
 /// Where the body of an item is.
 #[derive(Debug)]
@@ -71,6 +75,10 @@ pub(crate) struct Store {
     cleaning: Option<Cleaning>,
     copies: Batch,
     segment_bytes: u64,
+    /// Bytes that may be written again to make room on a full disk.
+    credit: u64,
+    /// What the last chore met, unless it was a full disk.
+    disk_error: Option<String>,
     figures: Figures,
 }
 
@@ -86,12 +94,14 @@ impl Store {
         }
         let (catalog, recovered) = recovery.finish(report.last_time);
         let store = Store {
+            credit: catalog.live_bytes() + options.segment_bytes,
             reader: journal.reader(),
             journal,
             catalog,
             plan: Plan::new(),
             cleaning: None,
             copies: Batch::new(),
+            disk_error: None,
             segment_bytes: options.segment_bytes,
             figures: Figures::default(),
         };
@@ -103,7 +113,7 @@ impl Store {
         self.plan.make(group, &self.catalog);
         let mut placed = None;
         if !self.plan.batch().is_empty() {
-            match self.admit(group).and_then(|()| self.append_plan(time)) {
+            match self.admit(time, group).and_then(|()| self.append_plan(time)) {
                 Ok(done) => placed = Some(done),
                 Err(error) => {
                     self.figures.errors += 1;
@@ -113,7 +123,11 @@ impl Store {
                 }
             }
         }
+        let written = self.plan.batch().len() as u64 + self.catalog.live_bytes();
         self.plan.carry_out(group, &mut self.catalog, placed);
+        let freed = written.saturating_sub(self.catalog.live_bytes());
+        let credit_max = 2 * (self.catalog.live_bytes() + self.segment_bytes);
+        self.credit = (self.credit + CREDIT_PER_BYTE * freed).min(credit_max);
         self.plan.clear();
         group.clear();
         self.figures.commits += 1;
@@ -138,22 +152,29 @@ impl Store {
     }
 
     /// Is there room for the batch, such that the oldest segment can still be emptied?
-    fn admit(&mut self, group: &Group) -> Result<(), CommitError> {
-        if self.journal.room() == Room::Plenty {
+    fn admit(&mut self, time: u64, group: &Group) -> Result<(), CommitError> {
+        if self.has_room_for_plan(group) {
             return Ok(());
         }
-        let bytes = self.plan.batch().len() as u64;
-        let reserve = self.front_live().map_or(0, |live| live + CLEANING_MARGIN);
-        if bytes + reserve <= self.rest() || self.plan.freed(group, &self.catalog) >= bytes {
+        // Perhaps there is room for a spare segment by now.
+        while let Some(chore) = self.journal.chore(time) {
+            self.chore_done(chore.run());
+        }
+        if self.has_room_for_plan(group) {
             return Ok(());
         }
-        Err(CommitError::NoRoom("no room on the disk but for what frees some".into()))
+        Err(match &self.disk_error {
+            Some(error) => CommitError::Failed(error.clone()),
+            None => CommitError::NoRoom("no room on the disk but for what frees some".into()),
+        })
     }
 
-    /// Bytes that still fit the segment that is written to.
-    fn rest(&self) -> u64 {
-        let active = self.journal.segments().last().filter(|last| !last.sealed);
-        active.map_or(0, |active| active.bytes.saturating_sub(active.used))
+    fn has_room_for_plan(&mut self, group: &Group) -> bool {
+        let bytes = self.plan.batch().len() as u64;
+        self.journal.room() == Room::Plenty
+            || self.journal.room_bytes() >= bytes + self.segment_bytes / 4 * 5
+            || self.plan.only_frees()
+            || self.plan.freed(group, &self.catalog) >= bytes
     }
 
     /// The oldest segment, unless it is the one that is written to.
@@ -163,10 +184,6 @@ impl Store {
         segments.next().map(|_| (front.number, front.used))
     }
 
-    fn front_live(&self) -> Option<u64> {
-        self.front().map(|(number, _)| self.catalog.live_in(number))
-    }
-
     /// Bytes written to segments that are still there.
     fn used_bytes(&self) -> u64 {
         self.journal.segments().map(|segment| segment.used).sum()
@@ -174,7 +191,7 @@ impl Store {
 
     /// Is the oldest segment worth emptying?
     fn worth_cleaning(&self) -> bool {
-        let Some((front, front_bytes)) = self.front() else { return false };
+        let Some((front, front_used)) = self.front() else { return false };
         let (used, live) = (self.used_bytes(), self.catalog.live_bytes());
         if used > 2 * live + 2 * self.segment_bytes {
             return true;
@@ -183,8 +200,13 @@ impl Store {
             return false;
         }
         let front_live = self.catalog.live_in(front);
-        let gains = front_live <= front_bytes / 4 * 3 || used.saturating_sub(live) >= self.segment_bytes / 4;
-        gains && front_live + CLEANING_MARGIN <= self.rest()
+        let room = self.journal.room_bytes();
+        let cheap = front_live <= front_used / 4 * 3;
+        let needed = room < self.segment_bytes / 2 * 3
+            && used.saturating_sub(live) >= self.segment_bytes / 8
+            && self.credit >= front_live;
+        // Beside the records it takes the headers of batches, and what is left over at the end of a segment.
+        (cheap || needed) && front_live + front_live / 16 + 128 <= room
     }
 
     /// One step of making room: writes about so many bytes at the most.
@@ -200,6 +222,8 @@ impl Store {
             return self.look_through(front);
         }
         let Some(cleaning) = &mut self.cleaning else { return Ok(Cleaned::Nothing) };
+        // Small against a segment, of which the end stays empty when the next slice does not fit.
+        let bytes = bytes.min(self.segment_bytes as usize / SLICES_PER_SEGMENT);
         if let Err(error) = cleaning.slice(&mut self.copies, bytes, &self.reader, &self.catalog) {
             self.figures.errors += 1;
             self.cleaning = None;
@@ -209,6 +233,7 @@ impl Store {
             let placed = append(&mut self.journal, time, &mut self.copies, &mut self.figures)
                 .inspect_err(|_| self.figures.errors += 1)?;
             self.figures.cleaned_bytes += self.copies.len() as u64;
+            self.credit = self.credit.saturating_sub(self.copies.len() as u64);
             cleaning.carry_out(&self.copies, placed, &mut self.catalog);
         }
         Ok(Cleaned::Some)
@@ -303,6 +328,7 @@ impl Store {
     }
 
     pub(crate) fn chore_done(&mut self, done: ChoreDone) {
+        self.disk_error = done.error().filter(|error| !is_full(error)).map(ToString::to_string);
         self.journal.done(done);
     }
 
