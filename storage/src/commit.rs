@@ -317,6 +317,8 @@ impl Storage {
         let source = &shared.sources[source];
         let bytes = bytes_of(entries);
         source.pending.fetch_add(bytes, Ordering::Relaxed);
+        // Before it can be taken, so that it never falls below 0.
+        let gathered = shared.gathered.fetch_add(bytes, Ordering::SeqCst) + bytes;
         let number = {
             let mut waiting = source.waiting.lock();
             if waiting.entries.is_empty() {
@@ -328,7 +330,6 @@ impl Storage {
             waiting.submitted += 1;
             waiting.submitted
         };
-        let gathered = shared.gathered.fetch_add(bytes, Ordering::SeqCst) + bytes;
         shared.raise(if urgent || gathered > GATHERED_BYTES_MAX { &shared.urgent } else { &shared.lazy });
         number
     }

@@ -78,6 +78,10 @@ impl Plan {
         &mut self.batch
     }
 
+    pub(super) fn batch_bytes(&self) -> usize {
+        self.batch.len()
+    }
+
     /// How many slots of the group do something.
     pub(super) fn len(&self) -> usize {
         self.steps.len()

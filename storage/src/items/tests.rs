@@ -64,7 +64,7 @@ fn clean(store: &mut Store) -> Result<(), CommitError> {
     loop {
         match store.clean(7, 1000)? {
             Cleaned::Nothing => return Ok(()),
-            Cleaned::Some => {}
+            Cleaned::Some(_) => {}
             Cleaned::Removable => store.remove_front()?,
         }
     }
