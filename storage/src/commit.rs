@@ -252,7 +252,7 @@ impl Shared {
 
     /// Sets the flag, and wakes the writer unless it was set already.
     fn raise(&self, flag: &AtomicBool) {
-        if !flag.swap(true, Ordering::SeqCst) {
+        if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -308,7 +308,8 @@ impl Storage {
     /// Hands in entries, and returns the number of this submission: 1, 2, … for each source. Also without entries: then it is kept when everything before is.
     /// `entries` comes back empty, with a capacity. All entries of one submission are kept together or not at all. `urgent`: somebody waits for it.
     ///
-    /// An item is put by one source only. A Put of an item that is there replaces its value; with `body: None` it keeps the body that it has.
+    /// A Put of an item that is there replaces its value; with `body: None` it keeps the body that it has. An item is put by one source only, and if it may be put more than once, deleted by
+    /// the same: a Put that is taken behind the deletion of an item that was there makes it anew.
     ///
     /// # Panics
     /// If there is no such source.

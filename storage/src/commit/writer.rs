@@ -318,7 +318,10 @@ impl Writer {
         self.take();
         self.answer_loads();
         let mut written = self.write_group();
-        while written.is_err() && self.clean() {
+        // What has failed may go to the next segment, or to room that is made now.
+        let mut left = 2u32;
+        while written.is_err() && (self.clean() || left > 0) {
+            left = left.saturating_sub(1);
             written = self.write_group();
         }
         if let Err(error) = written {
