@@ -1,3 +1,5 @@
+//! The group commit with its threads, over the simulated disk.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
