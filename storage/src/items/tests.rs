@@ -1,3 +1,5 @@
+//! The item store against a map, over crashes, a full disk and failing syncs.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
