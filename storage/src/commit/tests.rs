@@ -17,7 +17,7 @@ use crate::journal::{self, OnCorruption};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn options(segment_bytes: u64, lazy: Duration) -> Options {
-    let journal = journal::Options { segment_bytes, bytes_max: None, on_corruption: OnCorruption::Halt };
+    let journal = journal::Options { segment_bytes, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 0 };
     Options { journal, sources: 4, lazy }
 }
 

@@ -68,11 +68,13 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// What to do about damage.
     pub on_corruption: OnCorruption,
+    /// So many of the newest sealed segments have no index: where records come and go, a segment is free before anybody starts from it.
+    pub unindexed: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { segment_bytes: 32 * 1024 * 1024, bytes_max: None, on_corruption: OnCorruption::Halt }
+        Options { segment_bytes: 32 * 1024 * 1024, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 4 }
     }
 }
 
