@@ -13,7 +13,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use holdfast_raft::{LeaseChange, LeaseImage, NodeId, Standalone};
-use holdfast_storage::{Audience, Entry, ItemId, Opened, OwnerId, Recovered, RecoveredItem, State, Storage};
+use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovered, RecoveredItem, State, Storage};
 
 use crate::config::{self, Config};
 use crate::journal::{self, Header};
@@ -227,6 +227,20 @@ pub(super) fn start(opened: Opened, taken_up: &mut TakenUp, shared: &Arc<Shared>
     storage.submit(shared.mailboxes.len(), &mut taken_up.entries, true);
     Ok(storage)
 }
+
+/// Notes every second, for as long as the process lives, that the node runs. A thread of its own: a disk that hangs holds up nobody else.
+pub(super) fn beat(alive: Alive, clock: Clock) -> std::io::Result<()> {
+    let beat = move || {
+        loop {
+            // What cannot be written is tried again; the time of the last batch is known in any case.
+            let _ = alive.beat(clock.now());
+            std::thread::sleep(BEAT);
+        }
+    };
+    std::thread::Builder::new().name("alive".to_owned()).spawn(beat).map(drop)
+}
+
+const BEAT: Duration = Duration::from_secs(1);
 
 /// Tells the shards what the storage says.
 struct Mailboxes(Arc<Shared>);

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use holdfast_raft::NodeId;
-use holdfast_storage::{Identity, IdentityError, Storage};
+use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::{Access, AccessError};
 use crate::config::{self, Config};
@@ -50,6 +50,8 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error("the state on disk cannot be taken up: {0}")]
     Recover(#[from] durable::RecoverError),
+    #[error("the file \"alive\" in the data directory cannot be used: {0}")]
+    Alive(io::Error),
     #[error("{0}")]
     Access(#[from] AccessError),
     #[error("listener \"{listener}\": {error}")]
@@ -145,11 +147,15 @@ fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage
         return Ok((shared, None, durable::nothing(node, name, shards)));
     };
     let began = Instant::now();
+    let alive = Alive::open(data_dir).map_err(StartError::Alive)?;
     info!(event = "recovering", data_dir = %data_dir.display(), "reading the state on disk");
     let mut opened = durable::open(data_dir, &config.storage, shards)?;
     let owners = opened.recovered.owner_max.map_or(0, |owner| owner.0).max(journal::SESSIONS.0);
-    let shared = Arc::new(share(config, shards, opened.recovered.last_time, owners));
+    let last_time = opened.recovered.last_time.max(alive.last());
+    opened.recovered.last_time = last_time;
+    let shared = Arc::new(share(config, shards, last_time, owners));
     let mut taken_up = durable::take_up(&mut opened, (node, name), &shared)?;
+    durable::beat(alive, shared.clock).map_err(StartError::Thread)?;
     let storage = durable::start(opened, &mut taken_up, &shared).map_err(StartError::Thread)?;
     info!(event = "recovered", recover_ms = began.elapsed().as_millis() as u64, "the state on disk was read");
     Ok((shared, Some(storage), taken_up))
@@ -289,7 +295,12 @@ async fn supervise(
     tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
     if !config.sys.interval.is_zero() {
-        tokio::spawn(sys_topics::run(parts.shared.clone(), parts.refusals.clone(), config.sys.interval));
+        tokio::spawn(sys_topics::run(
+            parts.shared.clone(),
+            parts.refusals.clone(),
+            parts.storage.clone(),
+            config.sys.interval,
+        ));
     }
     for bound in &parts.listeners {
         if let Some(tls) = &bound.tls {

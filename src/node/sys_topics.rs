@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_storage::{Figures, Storage};
 
 use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals};
 use crate::mqtt::{Message, QoS};
@@ -14,12 +15,16 @@ use crate::shard::mailbox::Event;
 
 /// Publishes the topics every `interval`, for ever. What has not changed is published all the same: a subscriber that came
 /// late has the retained value, one that is there sees that the broker lives.
-pub(super) async fn run(shared: Arc<Shared>, refusals: Arc<Refusals>, interval: Duration) {
+pub(super) async fn run(shared: Arc<Shared>, refusals: Arc<Refusals>, storage: Option<Storage>, interval: Duration) {
     let mut tick = tokio::time::interval(interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        for (name, value) in topics(&shared, &refusals) {
+        let mut topics = topics(&shared, &refusals);
+        if let Some(storage) = &storage {
+            topics.extend(storage_topics(&shared, storage));
+        }
+        for (name, value) in topics {
             let message = message(&name, value, shared.limits.retain_available);
             shared.mailboxes[0].push(Event::Accept(Box::new(message)));
         }
@@ -78,6 +83,26 @@ fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
     number("subscriptions/count", metrics.sum(|shard| &shard.subscriptions));
     number("retained messages/count", shared.retained.read().len() as u64);
     topics
+}
+
+/// How the disk is doing. `ready` is what a load balancer would ask: whether the node takes everything that it should.
+fn storage_topics(shared: &Shared, storage: &Storage) -> Vec<(String, String)> {
+    let Figures { disk_bytes, live_bytes, items, batches, sync_secs, sync_secs_max, cleaned_bytes, errors, .. } =
+        storage.figures();
+    let level = &shared.storage_level;
+    let topics = [
+        ("ready", (!level.is_short()).to_string()),
+        ("storage/state", level.label().to_owned()),
+        ("storage/bytes", disk_bytes.to_string()),
+        ("storage/bytes/live", live_bytes.to_string()),
+        ("storage/bytes/cleaned", cleaned_bytes.to_string()),
+        ("storage/items", items.to_string()),
+        ("storage/commits", batches.to_string()),
+        ("storage/fsync/seconds", format!("{sync_secs:.3}")),
+        ("storage/fsync/seconds/max", format!("{sync_secs_max:.3}")),
+        ("storage/errors", errors.to_string()),
+    ];
+    topics.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 fn by_qos(metrics: &Metrics, count: impl Fn(&crate::metrics::ShardMetrics, usize) -> u64) -> u64 {

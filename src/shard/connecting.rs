@@ -69,10 +69,12 @@ impl Shard {
             }
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
-                self.propose_for(
-                    Pending::Connect { connection: key, serial },
-                    Command::Acquire { client, clean, expiry_secs, will },
-                );
+                let acquire = Command::Acquire { client, clean, expiry_secs, will };
+                let written = self.propose_for(Pending::Connect { connection: key, serial }, acquire);
+                if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
+                    // That an older session has ended is a promise too.
+                    connecting.promises |= written;
+                }
             }
             Err(violation) => self.refuse(key, violation.reason, violation.what),
         }
@@ -165,12 +167,11 @@ impl Shard {
         };
         connecting.epoch = epoch;
         let persists = connecting.agreed.session_expiry_secs > 0;
-        let mut waits = connecting.promises;
+        let waits = connecting.promises;
         self.take_over(&client_id, key);
         if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
             // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
             // it is still here.
-            waits |= self.sessions[older as usize].session.owner().is_some();
             self.end_session(older);
         }
         let resumed = session_present && self.by_client.contains_key(&client_id);

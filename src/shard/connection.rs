@@ -219,6 +219,9 @@ impl Shard {
             connection.unanswered = true;
             return false;
         }
+        if connection.held && connection.partial.len() < limits::READ_BUFFER_BYTES {
+            return true;
+        }
         if self.stalled_on != 0 || self.keeping.behind || connection.held {
             if !connection.stalled {
                 connection.stalled = true;
@@ -259,10 +262,15 @@ impl Shard {
     /// Handles bytes of the client: those of an unfinished packet that grows where it is, or whole packets and the start of the next.
     pub(super) fn received(&mut self, key: ConnectionKey, serial: u64, bytes: &[u8]) {
         let connection = &mut self.connections[key as usize];
+        if connection.held {
+            connection.partial.extend_from_slice(bytes);
+            return self.answer_pings(key);
+        }
         if connection.partial.is_empty() {
             let used = self.handle_packets(key, serial, bytes);
             if self.is_current(key, serial) && used < bytes.len() {
                 self.connections[key as usize].partial = bytes[used..].to_vec();
+                self.answer_pings(key);
             }
             return;
         }
@@ -275,7 +283,44 @@ impl Shard {
                 partial.shrink_to_fit();
             }
             self.connections[key as usize].partial = partial;
+            self.answer_pings(key);
         }
+    }
+
+    /// The next packet of this connection waits until there is room on the disk, and all behind it but PINGREQ.
+    fn hold(&mut self, key: ConnectionKey) {
+        let connection = &mut self.connections[key as usize];
+        connection.held = true;
+        if !connection.stalled {
+            connection.stalled = true;
+            self.stalled.push(key);
+        }
+    }
+
+    /// A connection that is held lives: PINGREQ has no order with other packets, and is answered.
+    fn answer_pings(&mut self, key: ConnectionKey) {
+        let connection = &mut self.connections[key as usize];
+        if !connection.held {
+            return;
+        }
+        let arrived = std::mem::take(&mut connection.partial);
+        let (mut kept, mut at, mut pings) = (Vec::with_capacity(arrived.len()), 0, 0);
+        while let Ok(Some(frame)) = mqtt::next_frame(&arrived[at..], self.shared.limits.packet_size_max) {
+            let packet = &arrived[at..at + frame.total_len];
+            at += frame.total_len;
+            if packet == PINGREQ {
+                pings += 1;
+            } else {
+                kept.extend_from_slice(packet);
+            }
+        }
+        kept.extend_from_slice(&arrived[at..]);
+        connection.partial = kept;
+        for _ in 0..pings {
+            Packet::PingResp.encode(connection.version, connection.outbox.buffer());
+        }
+        self.packets_received(key, pings);
+        self.mark_dirty(key);
     }
 
     /// Handles every whole packet of `bytes`; returns how many bytes they had.
@@ -302,7 +347,7 @@ impl Shard {
                 && self.must_hold(session, version, publish)
             {
                 used = before;
-                self.connections[key as usize].held = true;
+                self.hold(key);
                 break;
             }
             packets += 1;
@@ -616,7 +661,8 @@ impl Shard {
             return;
         };
         let progressed = connection.outbox.take_progress();
-        let waits = self.stalled_on != 0 || self.keeping.behind || connection.unanswered || connection.held;
+        let full = connection.held && connection.partial.len() >= limits::READ_BUFFER_BYTES;
+        let waits = self.stalled_on != 0 || self.keeping.behind || connection.unanswered || full;
         let unread = waits || (connection.paused && progressed);
         let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;
@@ -651,6 +697,9 @@ impl Shard {
         }
     }
 }
+
+/// PINGREQ as a client sends it (3.12.1).
+const PINGREQ: &[u8] = &[0xC0, 0];
 
 /// Flushes of one connection in one turn, each followed by what waited in the queue.
 const FLUSHES_PER_TURN: usize = 4;

@@ -257,17 +257,21 @@ impl Shard {
         writes
     }
 
-    /// Proposes a command whose outcome is awaited. What the control state caused before it is in the mailbox, and comes first.
-    fn propose_for(&mut self, pending: Pending, command: Command) {
+    /// Proposes a command whose outcome is awaited. What the control state caused before it is in the mailbox, and comes first. Returns whether it
+    /// has changed something that is written down.
+    fn propose_for(&mut self, pending: Pending, command: Command) -> bool {
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.pending.insert(ticket, pending);
-        if let Some(Applied { outcome, effects, changes }) = self.control.propose(self.id, Some(ticket), command) {
-            self.keeping.write_leases(changes);
-            self.take_mail();
-            self.inbox.extend(effects.into_iter().map(Event::Effect));
-            self.inbox.push_back(Event::Outcome { ticket, outcome });
-        }
+        let Some(Applied { outcome, effects, changes }) = self.control.propose(self.id, Some(ticket), command) else {
+            return false;
+        };
+        let writes = !changes.is_empty();
+        self.keeping.write_leases(changes);
+        self.take_mail();
+        self.inbox.extend(effects.into_iter().map(Event::Effect));
+        self.inbox.push_back(Event::Outcome { ticket, outcome });
+        writes
     }
 
     /// Moves what has arrived into the inbox, and lets those read on who waited for that.

@@ -252,7 +252,7 @@ impl Shared {
 
     /// Sets the flag, and wakes the writer unless it was set already.
     fn raise(&self, flag: &AtomicBool) {
-        if !flag.swap(true, Ordering::SeqCst) {
+        if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -308,7 +308,8 @@ impl Storage {
     /// Hands in entries, and returns the number of this submission: 1, 2, … for each source. Also without entries: then it is kept when everything before is.
     /// `entries` comes back empty, with a capacity. All entries of one submission are kept together or not at all. `urgent`: somebody waits for it.
     ///
-    /// An item is put by one source only. A Put of an item that is there replaces its value; with `body: None` it keeps the body that it has.
+    /// A Put of an item that is there replaces its value; with `body: None` it keeps the body that it has. An item is put by one source only, and if it may be put more than once, deleted by
+    /// the same: a Put that is taken behind the deletion of an item that was there makes it anew.
     ///
     /// # Panics
     /// If there is no such source.
@@ -317,6 +318,8 @@ impl Storage {
         let source = &shared.sources[source];
         let bytes = bytes_of(entries);
         source.pending.fetch_add(bytes, Ordering::Relaxed);
+        // Before it can be taken, so that it never falls below 0.
+        let gathered = shared.gathered.fetch_add(bytes, Ordering::SeqCst) + bytes;
         let number = {
             let mut waiting = source.waiting.lock();
             if waiting.entries.is_empty() {
@@ -328,7 +331,6 @@ impl Storage {
             waiting.submitted += 1;
             waiting.submitted
         };
-        let gathered = shared.gathered.fetch_add(bytes, Ordering::SeqCst) + bytes;
         shared.raise(if urgent || gathered > GATHERED_BYTES_MAX { &shared.urgent } else { &shared.lazy });
         number
     }

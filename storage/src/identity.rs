@@ -19,6 +19,7 @@ pub const FORMAT: u32 = 2;
 const LOCK_FILE: &str = "lock";
 const FORMAT_FILE: &str = "format";
 const ID_FILE: &str = "node.id";
+pub(crate) const ALIVE_FILE: &str = "alive";
 const JOURNAL_DIR: &str = "journal";
 const QUARANTINE_DIR: &str = "quarantine";
 /// A file system of its own has this folder at its root.
@@ -179,8 +180,12 @@ fn lock(dir: &Path) -> Result<File, IdentityError> {
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     };
-    write(&mut file).map_err(io_error(&path))?;
-    Ok(file)
+    match write(&mut file) {
+        // It is for people; a node on a full disk starts, and serves what needs no room.
+        Err(error) if crate::disk::is_full(&error) => Ok(file),
+        Err(error) => Err(io_error(&path)(error)),
+        Ok(()) => Ok(file),
+    }
 }
 
 /// The format of the directory, which is [`FORMAT`] or an older one.
@@ -217,7 +222,8 @@ fn foreign_entry(dir: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = [LOCK_FILE, FORMAT_FILE, ID_FILE].contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
+        let ours =
+            [LOCK_FILE, FORMAT_FILE, ID_FILE, ALIVE_FILE].contains(&name.strip_suffix(UNFINISHED).unwrap_or(&name));
         // Somebody may have made a folder for a file system of its own.
         let prepared = [JOURNAL_DIR, QUARANTINE_DIR].contains(&name.as_str()) && is_empty_folder(&entry.path());
         if !ours && !prepared && name != LOST_AND_FOUND {

@@ -5,6 +5,7 @@
 //! | `lock` | held locked by the process that uses the directory; its text is the process id, for people | at every start |
 //! | `format` | the version of the layout of this directory | once, and when a newer program first opens it |
 //! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
+//! | `alive` | when the node last ran, for the time that it was down ([`Alive`]) | every second, unsynced |
 //! | `journal/` | all that the node was told to keep, in the order in which it was told ([`journal`]) | at every commit |
 //! | `quarantine/` | copies of damaged files, for people | when damage is found and `on_corruption = "quarantine"` |
 //!
@@ -16,6 +17,7 @@
 //!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 
+mod alive;
 mod commit;
 pub mod disk;
 mod entry;
@@ -23,6 +25,7 @@ mod identity;
 mod items;
 pub mod journal;
 
+pub use alive::Alive;
 pub use commit::{
     Audience, BodiesError, CloseError, Figures, OpenError, Opened, Options, Recovered, RecoveredItem, State, Storage,
 };

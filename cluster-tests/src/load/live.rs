@@ -28,10 +28,22 @@ impl<'r> Live<'r> {
         connect: &Connect,
         keeps: bool,
     ) -> Result<(Self, bool), Gone> {
+        Self::open_with(round, name, connect, keeps, || {})
+    }
+
+    /// The same; `sent` is called when the server may have seen the CONNECT.
+    pub(super) fn open_with(
+        round: &'r Round<'r>,
+        name: &Name,
+        connect: &Connect,
+        keeps: bool,
+        sent: impl FnOnce(),
+    ) -> Result<(Self, bool), Gone> {
         let link = Link::open(Transport::Tcp, round.address, None).map_err(|_| Gone)?;
         let mut live = Self { client: Client::new(link, connect.version), round, waits_for: "CONNACK".to_owned() };
         live.client.client_id = name.to_string();
         round.history.record(Event::ConnectSent { client: name.clone(), clean: connect.clean, keeps });
+        sent();
         live.send(&connect.bytes())?;
         loop {
             match live.poll(Duration::from_millis(20))? {

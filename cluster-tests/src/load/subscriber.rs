@@ -106,12 +106,14 @@ impl Subscriber {
         let connect = self.connect(round);
         self.asked.clear();
         self.acks.clear();
-        if connect.clean {
-            // The client throws its part of the session away; what the server has done is not known before the CONNACK.
-            self.granted.clear();
-            self.held.clear();
-        }
-        let (mut live, present) = Live::open(round, &self.name, &connect, self.keeps)?;
+        let (granted, held) = (&mut self.granted, &mut self.held);
+        let (mut live, present) = Live::open_with(round, &self.name, &connect, self.keeps, || {
+            if connect.clean {
+                // The client throws its part of the session away; what the server has done is not known before the CONNACK.
+                granted.clear();
+                held.clear();
+            }
+        })?;
         if !present {
             self.granted.clear();
             self.held.clear();

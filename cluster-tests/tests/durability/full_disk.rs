@@ -51,7 +51,7 @@ impl Watcher {
 #[track_caller]
 fn fill(publisher: &mut Client, bytes: usize, at_most: usize) -> Vec<usize> {
     for number in 0..at_most {
-        match publisher.publish("t", format!("{number:0bytes$}"), 1) {
+        match publisher.publish("t", padded(number, bytes), 1) {
             code if code < 0x80 => {}
             reason::QUOTA_EXCEEDED => return (0..number).collect(),
             code => panic!("refused with {code:#04X}"),
@@ -116,6 +116,12 @@ fn drained(scene: &Scene) -> Vec<String> {
 fn short(text: &str) -> String {
     let number = text.trim_start_matches('0');
     if number.is_empty() { "0".to_owned() } else { number.to_owned() }
+}
+
+/// A number with zeros in front of it.
+fn padded(number: usize, bytes: usize) -> String {
+    let digits = number.to_string();
+    "0".repeat(bytes - digits.len()) + &digits
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_cluster_tests::process::Setup;
-use holdfast_cluster_tests::wire::{Properties, Publish, Version, id};
+use holdfast_cluster_tests::wire::{Packet, Properties, Publish, Version, first, id};
 
 use crate::scene::{Scene, kept, numbers, publish_many, publish_numbers, texts};
 
@@ -128,4 +128,41 @@ fn journal_bytes(scene: &Scene) -> u64 {
     let files = std::fs::read_dir(scene.installation.journal_dir()).expect("the journal is there");
     // A file may go while the folder is read.
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
+}
+
+/// A backlog of several windows, with QoS 1 and 2 by turns, is taken to its end over several kills.
+#[test]
+fn a_backlog_of_both_qualities_comes_whole() {
+    for filter in ["t", "$share/g/t"] {
+        let mut scene = Scene::new();
+        scene.leave_session(&kept(Version::V5, "s"), filter, 2);
+        let mut publisher = scene.client("p");
+        for number in 0..400 {
+            assert!(publisher.publish("t", number.to_string(), 1 + (number % 2) as u8) < 0x80);
+        }
+        let mut got = std::collections::BTreeSet::new();
+        for part in [50, 150, 120] {
+            scene.kill_and_start();
+            let mut client = scene.resume(&kept(Version::V5, "s"));
+            let mut taken = 0;
+            while taken < part {
+                match client.recv() {
+                    Packet::Publish(message) => {
+                        // QoS 2 is left between PUBREC and PUBCOMP.
+                        match message.qos {
+                            1 => client.send_ack(first::PUBACK, message.packet_id),
+                            _ => client.send_ack(first::PUBREC, message.packet_id),
+                        }
+                        got.insert(message.text());
+                        taken += 1;
+                    }
+                    Packet::PubRel { packet_id, .. } => client.send_ack(first::PUBCOMP, packet_id),
+                    other => panic!("{other:?} to a subscriber"),
+                }
+            }
+        }
+        let mut client = scene.resume(&kept(Version::V5, "s"));
+        got.extend(texts(&scene.drain(&mut client, "t")));
+        assert_eq!(got, numbers(0..400).into_iter().collect(), "{filter}");
+    }
 }

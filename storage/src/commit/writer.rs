@@ -19,8 +19,10 @@ use crate::journal::Chore;
 const RETRY: Duration = Duration::from_secs(1);
 /// Making room pauses for twice as long after each failure, up to this.
 const CLEANING_PAUSE_MAX: Duration = Duration::from_secs(64);
-/// Written between two commits, when room is made.
+/// Written at a time, when room is made.
 const SLICE_BYTES: usize = 256 * 1024;
+/// Written between two commits, when room is made.
+const CLEANING_DEBT_MAX: u64 = 1024 * 1024;
 /// Entries for which a source's vector keeps its room.
 const ENTRIES_KEPT: usize = 8192;
 
@@ -41,6 +43,8 @@ struct Writer {
     due: Due,
     state: State,
     cleaning_pause: Duration,
+    /// Bytes to write again before the next commit, if there is room to make: about as many as the commits have written.
+    cleaning_debt: u64,
     /// So many jobs must be done before the oldest segment goes: they may read from it.
     removal_behind: Option<u64>,
 }
@@ -98,6 +102,7 @@ pub(super) fn start(
         due: Due::default(),
         state: State::Ok,
         cleaning_pause: RETRY,
+        cleaning_debt: 0,
         removal_behind: None,
     };
     let writer = spawn("journal-writer", move || writer.run())?;
@@ -147,7 +152,10 @@ impl Writer {
         if commit {
             self.commit();
         }
-        let cleaned = self.clean();
+        let mut cleaned = self.clean();
+        while cleaned && self.cleaning_debt > 0 {
+            cleaned = self.clean();
+        }
         self.do_chores();
         if commit || cleaned {
             self.report();
@@ -217,7 +225,8 @@ impl Writer {
 
     /// Writes what was taken, and tells the sources.
     fn write_group(&mut self) -> Result<(), CommitError> {
-        self.store.commit((self.clock)(), &mut self.group)?;
+        let written = self.store.commit((self.clock)(), &mut self.group)?;
+        self.cleaning_debt = (self.cleaning_debt + written).min(CLEANING_DEBT_MAX);
         self.report();
         for (at, (source, taken)) in self.shared.sources.iter().zip(&mut self.sources).enumerate() {
             if taken.submitted > taken.told {
@@ -244,8 +253,14 @@ impl Writer {
         }
         self.due.cleaning = None;
         let cleaned = self.store.clean((self.clock)(), SLICE_BYTES).and_then(|cleaned| match cleaned {
-            Cleaned::Nothing => Ok(false),
-            Cleaned::Some => Ok(true),
+            Cleaned::Nothing => {
+                self.cleaning_debt = 0;
+                Ok(false)
+            }
+            Cleaned::Some(bytes) => {
+                self.cleaning_debt = self.cleaning_debt.saturating_sub(bytes);
+                Ok(true)
+            }
             Cleaned::Removable => self.remove_front(),
         });
         match cleaned {
@@ -303,7 +318,10 @@ impl Writer {
         self.take();
         self.answer_loads();
         let mut written = self.write_group();
-        while written.is_err() && self.clean() {
+        // What has failed may go to the next segment, or to room that is made now.
+        let mut left = 2u32;
+        while written.is_err() && (self.clean() || left > 0) {
+            left = left.saturating_sub(1);
             written = self.write_group();
         }
         if let Err(error) = written {

@@ -78,6 +78,10 @@ impl Plan {
         &mut self.batch
     }
 
+    pub(super) fn batch_bytes(&self) -> usize {
+        self.batch.len()
+    }
+
     /// How many slots of the group do something.
     pub(super) fn len(&self) -> usize {
         self.steps.len()
@@ -205,51 +209,41 @@ impl Plan {
     /// Changes the catalog: the batch is on disk. `placed` is `None` when it was empty.
     pub(super) fn carry_out(&self, group: &Group, catalog: &mut Catalog, placed: Option<Placed>) {
         let referring = || self.steps.iter().filter(|step| step.act == Act::PutReferring);
-        let body_id = |step: &Step| body_id(group.slot(step.slot));
+        let id = |step: &Step| body_id(group.slot(step.slot));
         // What is referred to must outlive the last older item that refers to it.
-        referring().filter_map(body_id).for_each(|id| catalog.hold(id));
+        referring().filter_map(id).for_each(|id| catalog.hold(id));
         for step in &self.steps {
             let slot = group.slot(step.slot);
             let (owner, item) = (slot.owner, slot.item);
-            let location = |place| match &placed {
-                Some(placed) => placed.location(&self.batch, place),
-                None => Location { segment: 0, offset: 0, len: 0 },
-            };
-            let body = match (step.act, body_id(step)) {
-                (Act::Put, _) => ItemBody::None,
-                (Act::PutOwn, Some(id)) => ItemBody::Own(id),
-                (Act::PutCarrying, Some(id)) => ItemBody::Carried(id),
-                (Act::PutReferring, Some(id)) => ItemBody::Shared(id),
-                (Act::PutKeeping, _) => match catalog.item(owner, item).and_then(|old| old.body.id()) {
-                    Some(id) => ItemBody::Shared(id),
-                    None => ItemBody::None,
-                },
-                (Act::PutVoid, _) => {
-                    catalog.forget_early(owner, item);
-                    continue;
-                }
-                (Act::Delete, _) => {
-                    catalog.delete(owner, item);
-                    continue;
-                }
-                (Act::DeleteEarly, _) => {
-                    catalog.delete_early(owner, item);
-                    continue;
-                }
-                (Act::Drop, _) => {
-                    catalog.drop_owner(owner);
-                    continue;
-                }
-                (_, None) => unreachable!("a body was planned"),
-            };
-            let location = location(step.place);
-            if let ItemBody::Carried(id) = body {
-                catalog.share(id, location);
+            match (step.act, placed) {
+                (Act::PutVoid, _) => catalog.forget_early(owner, item),
+                (Act::Delete, _) => drop(catalog.delete(owner, item)),
+                (Act::DeleteEarly, _) => catalog.delete_early(owner, item),
+                (Act::Drop, _) => catalog.drop_owner(owner),
+                (act, Some(placed)) => put(catalog, slot, act, placed.location(&self.batch, step.place)),
+                (_, None) => unreachable!("a Put has a record"),
             }
-            catalog.put(owner, item, location, body);
         }
-        referring().filter_map(body_id).for_each(|id| catalog.let_go(id));
+        referring().filter_map(id).for_each(|id| catalog.let_go(id));
     }
+}
+
+/// Enters a Put whose record stands there.
+fn put(catalog: &mut Catalog, slot: &Slot, act: Act, location: Location) {
+    let body = match (act, body_id(slot)) {
+        (Act::PutOwn, Some(id)) => ItemBody::Own(id),
+        (Act::PutReferring, Some(id)) => ItemBody::Shared(id),
+        (Act::PutCarrying, Some(id)) => {
+            catalog.share(id, location);
+            ItemBody::Carried(id)
+        }
+        (Act::PutKeeping, _) => {
+            let old = catalog.item(slot.owner, slot.item).and_then(|old| old.body.id());
+            old.map_or(ItemBody::None, ItemBody::Shared)
+        }
+        _ => ItemBody::None,
+    };
+    catalog.put(slot.owner, slot.item, location, body);
 }
 
 fn body_id(slot: &Slot) -> Option<BodyId> {

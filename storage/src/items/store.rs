@@ -4,8 +4,8 @@
 //! Segments are freed from the front. One of which nothing is needed goes at once. Beyond that, when the journal is larger than twice what is live and two segments, the oldest is emptied
 //! ([`super::cleaning`]) in slices between commits, so at most about as much is written again as is freed.
 //!
-//! When the disk is full ([`Room::Last`]), what is left serves to free some: a batch that takes more than it frees is refused when it would leave less than what the oldest segment
-//! needs to be emptied and a bit, and emptying begins as soon as it gains a quarter of the segment, or what is left shrinks and anything is to be gained.
+//! What takes more than it frees leaves a reserve: as much as the oldest segment needs to be emptied, and a bit. So when the disk is full ([`Room::Last`]), deletions can be written, and
+//! room made of them: the oldest segment is emptied as soon as that gains a quarter of it, or when the reserve shrinks and anything is to be gained.
 //!
 //! Test to read first: `tests::the_store_is_a_map_that_survives`.
 
@@ -61,8 +61,8 @@ impl CommitError {
 pub(crate) enum Cleaned {
     /// There is nothing to do.
     Nothing,
-    /// A slice was written, or the oldest segment looked through; there may be more.
-    Some,
+    /// So many bytes were written, or the oldest segment looked through; there may be more.
+    Some(u64),
     /// Nothing is needed of the oldest segment any more: it waits for [`Store::remove_front`].
     Removable,
 }
@@ -77,7 +77,9 @@ pub(crate) struct Store {
     segment_bytes: u64,
     /// Bytes that may be written again to make room on a full disk.
     credit: u64,
-    /// What the last chore met, unless it was a full disk.
+    /// A batch waits for room.
+    starved: bool,
+    /// What the last attempt to make a file met, unless it was a full disk.
     disk_error: Option<String>,
     figures: Figures,
 }
@@ -101,6 +103,7 @@ impl Store {
             plan: Plan::new(),
             cleaning: None,
             copies: Batch::new(),
+            starved: false,
             disk_error: None,
             segment_bytes: options.segment_bytes,
             figures: Figures::default(),
@@ -108,8 +111,8 @@ impl Store {
         Ok((store, recovered, report))
     }
 
-    /// Writes a group as one batch. Afterwards the group is empty, or, after an error, holds what it held.
-    pub(crate) fn commit(&mut self, time: u64, group: &mut Group) -> Result<(), CommitError> {
+    /// Writes a group as one batch, of so many bytes. Afterwards the group is empty, or, after an error, holds what it held.
+    pub(crate) fn commit(&mut self, time: u64, group: &mut Group) -> Result<u64, CommitError> {
         self.plan.make(group, &self.catalog);
         let mut placed = None;
         if !self.plan.batch().is_empty() {
@@ -117,21 +120,24 @@ impl Store {
                 Ok(done) => placed = Some(done),
                 Err(error) => {
                     self.figures.errors += 1;
+                    self.starved = matches!(error, CommitError::NoRoom(_));
                     self.forget_void(group);
                     self.plan.clear();
                     return Err(error);
                 }
             }
         }
-        let written = self.plan.batch().len() as u64 + self.catalog.live_bytes();
+        let written = if placed.is_some() { self.plan.batch_bytes() as u64 } else { 0 };
+        let live = self.catalog.live_bytes();
         self.plan.carry_out(group, &mut self.catalog, placed);
-        let freed = written.saturating_sub(self.catalog.live_bytes());
+        let freed = (live + written).saturating_sub(self.catalog.live_bytes());
         let credit_max = 2 * (self.catalog.live_bytes() + self.segment_bytes);
         self.credit = (self.credit + CREDIT_PER_BYTE * freed).min(credit_max);
         self.plan.clear();
         group.clear();
+        self.starved = false;
         self.figures.commits += 1;
-        Ok(())
+        Ok(written)
     }
 
     fn append_plan(&mut self, time: u64) -> Result<Placed, CommitError> {
@@ -153,14 +159,25 @@ impl Store {
 
     /// Is there room for the batch, such that the oldest segment can still be emptied?
     fn admit(&mut self, time: u64, group: &Group) -> Result<(), CommitError> {
-        if self.has_room_for_plan(group) {
-            return Ok(());
+        while !self.leaves_room(group) {
+            if self.journal.room() == Room::Last {
+                return self.admit_late(time, group);
+            }
+            // The chore that does this is behind.
+            if let Err(error) = self.journal.make_room(time) {
+                self.disk_error = matches!(error, AppendError::Io(_)).then(|| error.to_string());
+                return self.admit_late(time, group);
+            }
         }
-        // Perhaps there is room for a spare segment by now.
+        Ok(())
+    }
+
+    /// The disk was full; perhaps there is room for a spare segment by now.
+    fn admit_late(&mut self, time: u64, group: &Group) -> Result<(), CommitError> {
         while let Some(chore) = self.journal.chore(time) {
             self.chore_done(chore.run());
         }
-        if self.has_room_for_plan(group) {
+        if self.leaves_room(group) {
             return Ok(());
         }
         Err(match &self.disk_error {
@@ -169,10 +186,12 @@ impl Store {
         })
     }
 
-    fn has_room_for_plan(&mut self, group: &Group) -> bool {
-        let bytes = self.plan.batch().len() as u64;
-        self.journal.room() == Room::Plenty
-            || self.journal.room_bytes() >= bytes + self.segment_bytes / 4 * 5
+    fn leaves_room(&self, group: &Group) -> bool {
+        let bytes = self.plan.batch_bytes() as u64;
+        let reserve = self.segment_bytes / 4 + if self.front().is_some() { self.segment_bytes } else { 0 };
+        // A batch larger than a segment makes a segment for itself.
+        self.journal.room_bytes() >= bytes + reserve
+            || (bytes > self.segment_bytes && self.journal.room() == Room::Plenty)
             || self.plan.only_frees()
             || self.plan.freed(group, &self.catalog) >= bytes
     }
@@ -196,13 +215,13 @@ impl Store {
         if used > 2 * live + 2 * self.segment_bytes {
             return true;
         }
-        if self.journal.room() == Room::Plenty {
+        if self.journal.room() == Room::Plenty && !self.starved {
             return false;
         }
         let front_live = self.catalog.live_in(front);
         let room = self.journal.room_bytes();
         let cheap = front_live <= front_used / 4 * 3;
-        let needed = room < self.segment_bytes / 2 * 3
+        let needed = (room < self.segment_bytes / 2 * 3 || self.starved)
             && used.saturating_sub(live) >= self.segment_bytes / 8
             && self.credit >= front_live;
         // Beside the records it takes the headers of batches, and what is left over at the end of a segment.
@@ -229,14 +248,15 @@ impl Store {
             self.cleaning = None;
             return Err(CommitError::Failed(format!("segment {front} cannot be read: {error}")));
         }
-        if !self.copies.is_empty() {
+        let bytes = if self.copies.is_empty() { 0 } else { self.copies.len() as u64 };
+        if bytes > 0 {
             let placed = append(&mut self.journal, time, &mut self.copies, &mut self.figures)
                 .inspect_err(|_| self.figures.errors += 1)?;
-            self.figures.cleaned_bytes += self.copies.len() as u64;
-            self.credit = self.credit.saturating_sub(self.copies.len() as u64);
+            self.figures.cleaned_bytes += bytes;
+            self.credit = self.credit.saturating_sub(bytes);
             cleaning.carry_out(&self.copies, placed, &mut self.catalog);
         }
-        Ok(Cleaned::Some)
+        Ok(Cleaned::Some(bytes))
     }
 
     /// Finds what is live in the oldest segment.
@@ -254,7 +274,7 @@ impl Store {
             return Err(CommitError::Failed(format!("segment {front} lacks records that are needed")));
         }
         self.cleaning = Some(cleaning);
-        Ok(Cleaned::Some)
+        Ok(Cleaned::Some(0))
     }
 
     /// Frees the oldest segment, of which nothing is needed. The caller knows that nobody reads from it any more.

@@ -1,3 +1,5 @@
+//! The item store against a map, over crashes, a full disk and failing syncs.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,6 +40,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// What comes of an item in a group: its value and body, or its end.
+type Newest = Option<(Value, Option<BodyId>)>;
+
 /// Everything that the store says of its items.
 fn check(store: &Store, model: &Model) {
     store.catalog().check();
@@ -64,7 +69,7 @@ fn clean(store: &mut Store) -> Result<(), CommitError> {
     loop {
         match store.clean(7, 1000)? {
             Cleaned::Nothing => return Ok(()),
-            Cleaned::Some => {}
+            Cleaned::Some(_) => {}
             Cleaned::Removable => store.remove_front()?,
         }
     }
@@ -110,7 +115,7 @@ proptest! {
         let mut script = Script::default();
         let mut group = Group::default();
         // For each owner and item: what comes of it. For each owner: was it dropped?
-        let mut items: BTreeMap<(OwnerId, ItemId), Option<(Value, Option<BodyId>)>> = BTreeMap::new();
+        let mut items: BTreeMap<(OwnerId, ItemId), Newest> = BTreeMap::new();
         let mut dropped = BTreeMap::new();
         for entry in ops.into_iter().filter_map(|op| script.entry(op)) {
             match &entry {
@@ -362,6 +367,106 @@ proptest! {
             }
             stop = run.disk.syncs() + (at * 7 + seed % 5) % 40;
         }
+    }
+}
+
+#[test]
+fn a_crash_at_every_sync_of_one_script_loses_nothing() {
+    let ops: Vec<Op> = (0..160u16)
+        .map(|at| match at % 9 {
+            0 | 5 => Op::PutOwn((at % 2) as u8),
+            1 => Op::Put((at % 3) as u8, (at % 4) as u8),
+            3 => Op::Update(at * 7, at as u8),
+            4 | 7 => Op::Commit,
+            2 | 6 if at > 40 => Op::Delete(at * 5),
+            2 | 6 => Op::PutOwn(2),
+            _ if at == 80 => Op::Drop(1),
+            _ => Op::Clean,
+        })
+        .collect();
+    for stop in 0.. {
+        let disk = SimulatedDisk::new();
+        let mut run = Run::new(disk.clone(), 1200).expect("it opens");
+        disk.stop_after_syncs(stop);
+        let all = ops.iter().all(|op| run.step(*op).is_ok());
+        for seed in 0..4 {
+            let crashed = if seed == 0 { run.disk.crash_all_lost() } else { run.disk.crash(stop * 4 + seed) };
+            let (store, recovered) = open(&crashed, 1200);
+            let found = items_of(&recovered);
+            let model = if found == run.kept.items { &run.kept } else { &run.wanted };
+            assert_eq!(found, model.items, "behind {stop} syncs, seed {seed}");
+            check(&store, &Model { items: found, ..Model::default() });
+        }
+        if all {
+            assert!(stop > 50 && run.store.figures().cleaned_bytes > 0, "{stop}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_body_that_damage_took_is_missed_and_may_come_again() {
+    let disk = SimulatedDisk::new();
+    let (mut store, _) = open(&disk, 1 << 16);
+    let mut group = Group::default();
+    let value = Value::from_slice(b"value");
+    let put = |owner, id| Entry::Put {
+        owner: OwnerId(owner),
+        item: 1,
+        value: value.clone(),
+        body: Some(TestBody::shared(id)),
+    };
+    for owners in [1..3, 3..4] {
+        owners.for_each(|owner| group.push(put(owner, 6)));
+        store.commit(1, &mut group).expect("the disk is good");
+    }
+    group.push(put(4, 5));
+    store.commit(1, &mut group).expect("the disk is good");
+    // In the body of the first batch.
+    let name = disk.list().expect("it lists").into_iter().find(|name| name.contains("seg")).expect("a segment");
+    disk.flip_bit(&name, 64 + 40 + 100, 3);
+    assert!(Store::open(Arc::new(disk.clone()), &options(1 << 16)).is_err(), "it halts");
+    let quarantine = Options { on_corruption: OnCorruption::Quarantine, ..options(1 << 16) };
+    let (mut store, recovered, report) = Store::open(Arc::new(disk.clone()), &quarantine).expect("it opens");
+    assert_eq!(report.damage.len(), 1);
+    let owners: Vec<_> = recovered.owners.iter().map(|(owner, items)| (owner.0, items[0].body)).collect();
+    assert_eq!(owners, [(3, Some(BodyId(6))), (4, Some(BodyId(5)))]);
+    assert_eq!(body_bytes(&store, &group, OwnerId(3), 1), None);
+    let mut read = 0;
+    let error = store.bodies(OwnerId(3), &mut |_, _| read += 1).expect_err("it is missed");
+    assert_eq!((error.unreadable, read), (1, 0));
+    // Another message with this body brings it back for all.
+    group.push(put(7, 6));
+    store.commit(1, &mut group).expect("the disk is good");
+    store.catalog().check();
+    for (store, _) in [(store, Recovered::default()), open(&disk, 1 << 16)] {
+        assert_eq!(body_bytes(&store, &Group::default(), OwnerId(3), 1), Some(TestBody::bytes(6)));
+        assert_eq!(body_bytes(&store, &Group::default(), OwnerId(7), 1), Some(TestBody::bytes(6)));
+    }
+}
+
+#[test]
+fn cleaning_stops_at_damage_and_loses_nothing_else() {
+    let disk = SimulatedDisk::new();
+    let (mut store, _) = open(&disk, 4096);
+    let mut group = Group::default();
+    for item in 1..200u64 {
+        let body = Some(TestBody::shared(1000 + u128::from(item)));
+        group.push(Entry::Put { owner: OwnerId(item % 2), item, value: Value::new(), body });
+        if item > 20 {
+            group.push(Entry::Delete { owner: OwnerId(item % 2), item: item - 10 });
+        }
+        if item == 11 {
+            let name = disk.list().expect("it lists").into_iter().find(|name| name.contains("seg")).expect("a segment");
+            disk.flip_bit(&name, 64 + 40 + 60, 3);
+        }
+        store.commit(1, &mut group).expect("the disk is good");
+    }
+    assert!(clean(&mut store).is_err());
+    assert!(clean(&mut store).is_err(), "nor the next time");
+    assert_eq!(store.figures().cleaned_bytes, 0);
+    for item in 2..11 {
+        assert_eq!(body_bytes(&store, &group, OwnerId(item % 2), item), Some(TestBody::bytes(1000 + u128::from(item))));
     }
 }
 

@@ -281,6 +281,16 @@ impl Journal {
         active + self.supply.spares.iter().map(|spare| spare.bytes).sum::<u64>()
     }
 
+    /// Makes a spare segment now, for who cannot wait for the chore that makes one. `now` as in [`Journal::chore`].
+    ///
+    /// # Errors
+    /// See [`AppendError`]; [`Journal::room`] is [`Room::Last`] then.
+    pub fn make_room(&mut self, now: u64) -> Result<(), AppendError> {
+        let spare = self.make_spare(now, self.options.segment_bytes)?;
+        self.supply.add(spare);
+        Ok(())
+    }
+
     /// At a clean end: writes the index of all that has none, so that the next start reads no segment.
     pub fn seal(&mut self) {
         let all = self.sealed.iter_mut().map(|segment| (segment, true));
@@ -322,7 +332,10 @@ impl Journal {
         if let Some(place) = self.supply.spares.iter().position(|spare| spare.bytes >= bytes) {
             return Ok(self.supply.spares.swap_remove(place));
         }
-        let bytes = bytes.max(self.options.segment_bytes);
+        self.make_spare(now, bytes.max(self.options.segment_bytes))
+    }
+
+    fn make_spare(&mut self, now: u64, bytes: u64) -> Result<Spare, AppendError> {
         let name = self.supply.next_name();
         let made = if self.within_quota(bytes) {
             Spare::make(&*self.disk, name, bytes)
