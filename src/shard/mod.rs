@@ -5,7 +5,7 @@
 //! done synchronously inside the shard: read much, decode all of it, route all of it. The *flusher* task runs behind the connections that
 //! were ready in the same turn and writes once for each connection that has something to send.
 //!
-//! Read `connection.rs` for the life of a connection, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
+//! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
@@ -20,6 +20,7 @@ pub mod mailbox;
 mod outbox;
 mod packets;
 mod publishing;
+mod reading;
 mod reading_back;
 pub mod restoring;
 mod subscribing;
