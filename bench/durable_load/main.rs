@@ -58,7 +58,7 @@ enum Phase {
         number: usize,
     },
     /// All sessions come back and take everything
-    Drain(queue::Sessions),
+    Drain(queue::Draining),
     /// A backlog of constant length, through which messages go
     Churn(churn::Options),
 }
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
         Phase::Prepare(sessions) => queue::prepare(&mut net, &subject, sessions.sessions, patience),
         Phase::Fill(options) => queue::fill(&mut net, &subject, arguments.size, &options, patience),
         Phase::First { number } => queue::first(&mut net, &subject, number, patience),
-        Phase::Drain(sessions) => queue::drain(&mut net, &subject, &sessions, patience),
+        Phase::Drain(options) => queue::drain(&mut net, &subject, &options, patience),
         Phase::Churn(options) => churn::run(&mut net, &subject, arguments.size, &options, patience),
     }
 }

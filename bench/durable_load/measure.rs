@@ -68,11 +68,14 @@ fn ticks_per_s() -> f64 {
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
 }
 
+/// CPU seconds of the threads that a process has, to the nanosecond; those of threads that have ended are not in it.
 fn process_cpu_s(pid: &str) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let ticks = fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
-    Some(ticks / ticks_per_s())
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let nanos = threads.flatten().filter_map(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    Some(nanos.sum::<f64>() / 1e9)
 }
 
 /// User, nice and system time of all cores.

@@ -34,6 +34,16 @@ pub struct Filling {
     pub secs: Option<f64>,
 }
 
+/// How they are emptied.
+#[derive(clap::Args)]
+pub struct Draining {
+    #[command(flatten)]
+    pub sessions: Sessions,
+    /// Stop after so many seconds, whatever has come by then
+    #[arg(long)]
+    pub secs: Option<f64>,
+}
+
 /// Makes the persistent sessions, subscribes them, and leaves.
 pub fn prepare(net: &mut Net, subject: &Subject, sessions: usize, patience: Duration) -> Result<()> {
     let mut opening = Opening::default();
@@ -211,20 +221,21 @@ impl Load for Drain {
     }
 }
 
-/// Connects all sessions, a hundred at a time, and takes everything, in order and complete.
-pub fn drain(net: &mut Net, subject: &Subject, options: &Sessions, patience: Duration) -> Result<()> {
-    let sessions = options.sessions;
+/// Connects all sessions, a hundred at a time, and takes everything, in order and complete, or what comes in the time given.
+pub fn drain(net: &mut Net, subject: &Subject, options: &Draining, patience: Duration) -> Result<()> {
+    let sessions = options.sessions.sessions;
+    let end = options.secs.map(|secs| Instant::now() + Duration::from_secs_f64(secs));
     let mut load =
-        Drain { sessions, opened: 0, messages: options.messages, received: vec![0; sessions], done: 0, duplicates: 0 };
+        Drain { sessions, opened: 0, messages: options.sessions.messages, received: vec![0; sessions], done: 0, duplicates: 0 };
     let start = subject.sample();
     let (mut peak, mut sampled) = (start.rss_bytes, Instant::now());
     for _ in 0..100 {
         load.open_next(net)?;
     }
-    while load.done < sessions {
+    while load.done < sessions && end.is_none_or(|end| Instant::now() < end) {
         if !net.turn(&mut load, patience)? {
             let got: u64 = load.received.iter().sum();
-            bail!("{got} of {} messages came, and no more", sessions as u64 * options.messages);
+            bail!("{got} of {} messages came, and no more", sessions as u64 * options.sessions.messages);
         }
         if sampled.elapsed() > Duration::from_millis(200) {
             sampled = Instant::now();
@@ -232,7 +243,8 @@ pub fn drain(net: &mut Net, subject: &Subject, options: &Sessions, patience: Dur
         }
     }
     let mut result = Line::new("drain");
-    start.until(&subject.sample(), sessions as u64 * options.messages, &mut result);
+    start.until(&subject.sample(), load.received.iter().sum(), &mut result);
+    result.number("complete", f64::from(u8::from(load.done == sessions)));
     result.number("duplicates", load.duplicates as f64);
     result.number("peak_rss_bytes", peak.unwrap_or(0) as f64);
     Leaving::run(net, 0..sessions, patience)?;
