@@ -33,4 +33,5 @@ pub use commit::{
     Audience, BodiesError, CloseError, Figures, OpenError, Opened, Options, Recovered, RecoveredItem, State, Storage,
 };
 pub use entry::{Body, BodyId, Entry, ItemId, OwnerId, Value};
-pub use identity::{FORMAT, Identity, IdentityError};
+pub use identity::{FORMAT, Identity, IdentityError, Unborn};
+pub use items::{Inspection, Unreadable};
