@@ -760,7 +760,7 @@ fn after_a_restart_qos_1_keeps_its_order_though_not_everything_that_was_sent_is_
     found.iter().for_each(|(position, item)| bench.session.restore(*position, item.clone()));
     bench.session.restored();
     bench.shelf.items = found;
-    assert_eq!(bench.reconnect(), ["publish a qos 1 id 1", "publish b qos 1 id 2"]);
+    assert_eq!(bench.reconnect(), ["publish a qos 1 id 3", "publish b qos 1 id 4"]);
 }
 
 #[test]
