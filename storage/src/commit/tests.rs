@@ -1,3 +1,5 @@
+//! The group commit with its threads, over a simulated disk: what was told is there, and what goes wrong heals.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,5 @@
+//! Each part of the item store against a dumb map, and the store over a disk that forgets, fills up, fails and flips bits.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
