@@ -20,7 +20,7 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 use slab::Slab;
 
 use crate::journal;
-use crate::mqtt::{Message, PacketId, QoS};
+use crate::mqtt::{Message, PacketId};
 use crate::session::{Answer, Asked, Item, Journal, Position, Wire as _};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
@@ -128,6 +128,8 @@ impl Assembly {
 #[derive(Default)]
 pub(super) struct Section {
     defers: bool,
+    /// What is written down is one of the parts of a message.
+    parts: bool,
     entries: Vec<Entry>,
     asked: Vec<(OwnerId, Asked)>,
 }
@@ -147,6 +149,10 @@ impl Journal for Section {
 
     fn defers(&self) -> bool {
         self.defers
+    }
+
+    fn goes_round(&self) -> bool {
+        self.parts
     }
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
@@ -258,6 +264,7 @@ impl Keeping {
 
     /// Ends a section whose entries go with the next submission.
     pub fn close_section(&mut self) {
+        self.section.parts = false;
         self.entries.append(&mut self.section.entries);
         let mut asked = std::mem::take(&mut self.section.asked);
         for (owner, asked) in asked.drain(..) {
@@ -281,6 +288,12 @@ impl Keeping {
     pub fn begin_route(&mut self, route: Route) {
         self.close_section();
         self.route = if self.defers() { route } else { Route::Unkept };
+        self.section.parts = self.route == Route::Whole;
+    }
+
+    /// A message is about to be delivered for which this leg waits.
+    pub fn begin_leg(&mut self, leg: Option<Leg>) {
+        self.section.parts |= leg.is_some_and(|leg| leg.parts);
     }
 
     /// Sets aside a route that is under way while other messages are delivered.
@@ -604,7 +617,7 @@ impl Shard {
             return;
         };
         match connection {
-            Some(key) if queued.qos == QoS::ExactlyOnce => {
+            Some(key) => {
                 if self.pump(key) {
                     self.mark_dirty(key);
                 }
@@ -618,7 +631,6 @@ impl Shard {
                     self.give_back(session, None, true);
                 }
             }
-            _ => {}
         }
     }
 

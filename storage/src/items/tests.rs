@@ -1,4 +1,4 @@
-//! The item store against a map, over crashes, a full disk and failing syncs.
+//! Each part of the item store against a dumb map, and the store over a disk that forgets, fills up, fails and flips bits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
