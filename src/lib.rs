@@ -14,7 +14,7 @@
 //! | 6 | [`shard`] | the event loop of one core |
 //! | 7 | [`listener`] | sockets, TLS, WebSocket, CONNECT |
 //! | 8 | [`node`] | start, supervision, end |
-//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `config`, `passwd` |
+//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `config`, `passwd`, `data` |
 //!
 //! The control state (session leases, routes, Wills) is the crate `holdfast-raft`; the data directory is `holdfast-storage`.
 //!

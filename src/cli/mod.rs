@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod config;
+pub mod data;
 mod data_dir;
 mod log_writer;
 pub mod passwd;
@@ -44,6 +45,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Add, change and remove users of a password file
     Passwd(passwd::PasswdArgs),
+    /// Verify, export and import what a stopped node keeps on disk
+    Data(data::DataArgs),
     /// Publish messages
     Pub(pub_::PubArgs),
     /// Subscribe to topics and print their messages
@@ -104,6 +107,7 @@ fn run(command: Command) -> ExitCode {
         Command::Serve(args) => serve::run(args.config_file(), args.ephemeral),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
+        Command::Data(args) => data::run(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),
     }
@@ -154,6 +158,9 @@ mod tests {
             "holdfast serve --confg a",
             "holdfast config",
             "holdfast passwd",
+            "holdfast data",
+            "holdfast data verify a -c b",
+            "holdfast data import a",
             "holdfast serve a b",
             "holdfast serve a -c b",
         ] {

@@ -4,11 +4,14 @@
 //! lease and the retained messages one for each topic. A message is a body, shared by all items that need it. The first byte of each
 //! is the version of its form, so that a later program can read what this one wrote.
 //!
+//! [`lines`] is the same state for people and other programs.
+//!
 //! Pure. Test to read first: `tests::what_is_written_is_read`.
 
 mod bytes;
 mod items;
 mod leases;
+pub mod lines;
 mod message;
 #[cfg(test)]
 mod tests;

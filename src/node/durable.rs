@@ -51,6 +51,7 @@ pub(super) fn open(data_dir: &Path, config: &config::Storage, shards: usize) -> 
         segment_bytes: config.segment_bytes,
         bytes_max: config.max_bytes,
         on_corruption,
+        ..Default::default()
     };
     let options = holdfast_storage::Options { journal, sources: shards + 1, lazy: LAZY };
     let opened = Storage::open(&data_dir.join("journal"), options)?;

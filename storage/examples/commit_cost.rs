@@ -114,7 +114,7 @@ fn main() {
         Some(directory) => Arc::new(RealDisk::open_or_create(directory).expect("the directory opens")),
         None => Arc::new(SimulatedDisk::new()),
     };
-    let journal = journal::Options { segment_bytes: 32 << 20, bytes_max: None, on_corruption: OnCorruption::Halt };
+    let journal = journal::Options { segment_bytes: 32 << 20, bytes_max: None, ..Default::default() };
     let options = Options { journal, sources: 1, lazy: Duration::from_millis(200) };
     let opened = Storage::open_on(disk.clone(), options.clone()).expect("it opens");
     let mut numbers =

@@ -4,12 +4,18 @@
 //! The identity comes from nothing that can change or repeat (no address, no host name): two directories never share one unless
 //! somebody copied it, and then the lock cannot help, since each copy has a lock of its own.
 //!
+//! A directory that is filled before it is one is [`Unborn`].
+//!
 //! Invariant: while an [`Identity`] lives, no other process has one of the same directory.
+
+mod unborn;
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+pub use unborn::Unborn;
 
 /// The version of the directory's layout that this program writes. A directory of an older one becomes one of this when it is opened.
 ///
@@ -35,8 +41,8 @@ const FILE_BYTES_MAX: u64 = 1024;
 pub struct Identity {
     node_id: u128,
     dir: PathBuf,
-    /// Locked for as long as it is open.
-    _lock: File,
+    /// Locked for as long as it is open. `None`: nobody can write to the directory, so there is nothing to keep out.
+    _lock: Option<File>,
 }
 
 /// Why a data directory cannot be used.
@@ -65,6 +71,17 @@ pub enum IdentityError {
         dir.display()
     )]
     NoIdentity {
+        /// The directory.
+        dir: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
+    /// The directory should have been empty.
+    #[error(
+        "data directory {} is not empty, it holds \"{found}\": name a new or empty directory, or move away what is in this one",
+        dir.display()
+    )]
+    NotEmpty {
         /// The directory.
         dir: PathBuf,
         /// One of the things in it.
@@ -120,7 +137,28 @@ impl Identity {
             }
             None => create_identity(dir)?,
         };
-        Ok(Identity { node_id, dir: dir.to_owned(), _lock: lock })
+        Ok(Identity { node_id, dir: dir.to_owned(), _lock: Some(lock) })
+    }
+
+    /// Takes the data directory `dir` to look at it. `None` if there is no data directory: nothing of that name, or nothing in it yet.
+    ///
+    /// # Errors
+    /// See [`IdentityError`]. Nothing in the directory is changed, now or when the identity goes, but the lock file.
+    pub fn open(dir: &Path) -> Result<Option<Identity>, IdentityError> {
+        let id_path = dir.join(ID_FILE);
+        let Some(text) = read_small(&id_path)? else {
+            return match foreign_entry(dir) {
+                Ok(None) => Ok(None),
+                Ok(Some(found)) => Err(IdentityError::NoIdentity { dir: dir.to_owned(), found }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(source) => Err(IdentityError::Io { path: dir.to_owned(), source }),
+            };
+        };
+        let lock = lock_to_read(dir)?;
+        known_format(dir)?;
+        let node_id =
+            parse_id(&text).ok_or(IdentityError::Damaged { path: id_path, what: "expected 32 hexadecimal digits" })?;
+        Ok(Some(Identity { node_id, dir: dir.to_owned(), _lock: lock }))
     }
 
     /// The node's identity: 128 random bits.
@@ -165,16 +203,7 @@ fn lock(dir: &Path) -> Result<File, IdentityError> {
     let mut open = File::options();
     let mut file =
         open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // Only to name it: a process that has just locked may not have written yet.
-            let _ = (&file).take(FILE_BYTES_MAX).read_to_string(&mut text);
-            return Err(IdentityError::InUse { dir: dir.to_owned(), pid: text.trim().parse().ok() });
-        }
-        Err(TryLockError::Error(source)) => return Err(IdentityError::Io { path, source }),
-    }
+    try_lock(dir, &path, &file)?;
     let write = |file: &mut File| {
         file.set_len(0)?;
         file.rewind()?;
@@ -185,6 +214,37 @@ fn lock(dir: &Path) -> Result<File, IdentityError> {
         Err(error) if crate::disk::is_full(&error) => Ok(file),
         Err(error) => Err(io_error(&path)(error)),
         Ok(()) => Ok(file),
+    }
+}
+
+fn try_lock(dir: &Path, path: &Path, file: &File) -> Result<(), IdentityError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // Only to name it: a process that has just locked may not have written yet.
+            let _ = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+            Err(IdentityError::InUse { dir: dir.to_owned(), pid: text.trim().parse().ok() })
+        }
+        Err(TryLockError::Error(source)) => Err(IdentityError::Io { path: path.to_owned(), source }),
+    }
+}
+
+/// The lock for who writes nothing: also on what cannot be written.
+fn lock_to_read(dir: &Path) -> Result<Option<File>, IdentityError> {
+    let refused = match lock(dir) {
+        Err(IdentityError::Io { path, source }) => (path, source),
+        locked => return locked.map(Some),
+    };
+    let (path, source) = refused;
+    if !matches!(source.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) {
+        return Err(IdentityError::Io { path, source });
+    }
+    match File::open(&path) {
+        Ok(file) => try_lock(dir, &path, &file).map(|()| Some(file)),
+        // A node that runs has made it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(IdentityError::Io { path, source }),
     }
 }
 
@@ -207,6 +267,10 @@ fn create_identity(dir: &Path) -> Result<u128, IdentityError> {
     if read_small(&dir.join(FORMAT_FILE))?.is_some() {
         known_format(dir)?;
     }
+    write_identity(dir)
+}
+
+fn write_identity(dir: &Path) -> Result<u128, IdentityError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| IdentityError::Io { path: dir.join(ID_FILE), source: io::Error::other(error.to_string()) })?;

@@ -15,6 +15,9 @@
 //!
 //! Files come into being in one step: written beside their place, synced, renamed, and the directory synced.
 //!
+//! What goes into the journal: entries of keyed items ([`Entry`]), handed in by many threads and written by one ([`Storage`], module `commit`), and the index over them
+//! that says what is live and where (module `items`).
+//!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 
 mod alive;
@@ -30,4 +33,5 @@ pub use commit::{
     Audience, BodiesError, CloseError, Figures, OpenError, Opened, Options, Recovered, RecoveredItem, State, Storage,
 };
 pub use entry::{Body, BodyId, Entry, ItemId, OwnerId, Value};
-pub use identity::{FORMAT, Identity, IdentityError};
+pub use identity::{FORMAT, Identity, IdentityError, Unborn};
+pub use items::{Inspection, Unreadable};

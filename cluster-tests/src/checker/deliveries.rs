@@ -26,6 +26,8 @@ struct Holding {
 #[derive(Default)]
 struct Progress {
     latest: u64,
+    /// On the connection at hand, of those that the publisher sent once.
+    latest_here: u64,
     seen: HashSet<u64>,
 }
 
@@ -119,6 +121,10 @@ impl Deliveries {
                 }
             }
             Event::Connected { client, present: false } => self.end(client),
+            Event::Connected { client, present: true } => {
+                let entry = self.clients.entry(client.clone()).or_default();
+                entry.progress.values_mut().for_each(|progress| progress.latest_here = 0);
+            }
             Event::Ended { client } => self.end(client),
             Event::SubscribeSent { client, filter } => {
                 let holding = self.holding(client, filter);
@@ -236,6 +242,10 @@ impl Deliveries {
             *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
             if let Some(what) = progress.advance(message.number, repeats, late) {
                 wrong(&what);
+            } else if !publication.resent
+                && let Some(latest) = progress.advance_here(message.number)
+            {
+                wrong(&format!("behind {latest} on one connection, and its publisher sent it once [MQTT-4.6.0-1]"));
             }
         }
         for debtor in debtors {
@@ -296,5 +306,12 @@ impl Progress {
             return (number < latest && !late).then(|| format!("out of order, after {latest}"));
         }
         (!repeats).then(|| "it came before, and it is not of QoS 1".to_owned())
+    }
+
+    /// Of messages that their publisher sent once, none comes twice on a connection, nor behind a later one, also when they are resent.
+    fn advance_here(&mut self, number: u64) -> Option<u64> {
+        let latest = self.latest_here;
+        self.latest_here = latest.max(number);
+        (number <= latest).then_some(latest)
     }
 }

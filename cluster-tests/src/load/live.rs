@@ -39,7 +39,11 @@ impl<'r> Live<'r> {
         keeps: bool,
         sent: impl FnOnce(),
     ) -> Result<(Self, bool), Gone> {
-        let link = Link::open(Transport::Tcp, round.address, None).map_err(|_| Gone)?;
+        let link = Link::open(Transport::Tcp, round.address, None).map_err(|error| {
+            // Without this, a finishing round would try for ever when the broker has died.
+            assert!(round.deadline.is_none(), "{name}: nobody listens where a broker should be: {error}");
+            Gone
+        })?;
         let mut live = Self { client: Client::new(link, connect.version), round, waits_for: "CONNACK".to_owned() };
         live.client.client_id = name.to_string();
         round.history.record(Event::ConnectSent { client: name.clone(), clean: connect.clean, keeps });

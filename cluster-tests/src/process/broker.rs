@@ -213,6 +213,12 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What a failed test does not know: whether the broker had something to say.
+            let lines = self.log.since(0);
+            let told = lines.iter().filter(|line| line.contains("\"ERROR\"") || !line.contains("\"level\""));
+            told.rev().take(20).collect::<Vec<_>>().iter().rev().for_each(|line| eprintln!("broker: {}", line.text));
+        }
         if let Some(process) = &self.process {
             let mut child = process.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             // It may have ended already; then there is nothing to kill.

@@ -25,6 +25,7 @@ fn field_case_47_nothing_acknowledged_is_lost_in_fifty_kills() {
         cast.play(&round, || {
             // The moment of the kill; nothing depends on what has happened by then.
             std::thread::sleep(time);
+            assert!(broker.is_running(), "the broker has ended by itself");
             broker.kill();
         });
         history.record(Event::Killed);
@@ -49,6 +50,7 @@ fn nothing_acknowledged_is_lost_when_connections_break() {
             std::thread::sleep(time);
             round.cut();
         });
+        assert!(broker.is_running(), "the broker has ended by itself");
         cast.settle(broker.listener("tcp"), &history, &mut checker);
     }
     eprintln!("{:?} messages published and received", checker.counts());

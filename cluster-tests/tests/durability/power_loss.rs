@@ -12,7 +12,7 @@ use holdfast_cluster_tests::process::{Broker, Installation, Setup};
 use crate::SMALL_SEGMENTS;
 
 /// How many power cuts, unless `HOLDFAST_POWER_ROUNDS` says otherwise.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 200;
 
 /// A promise is judged every so many rounds.
 const SETTLE_EVERY: usize = 4;
@@ -55,6 +55,7 @@ fn nothing_acknowledged_is_lost_when_the_power_goes() {
         cast.play(&round, || {
             // The moment of the cut; nothing depends on what has happened by then.
             std::thread::sleep(time);
+            assert!(broker.is_running(), "the broker has ended by itself");
             broker.kill();
         });
         history.record(Event::Killed);

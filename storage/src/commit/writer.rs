@@ -124,7 +124,12 @@ impl Writer {
         loop {
             match self.shared.end.load(Ordering::SeqCst) {
                 end if end == End::Closed as u8 => return self.close(),
-                end if end == End::Abandoned as u8 => return,
+                end if end == End::Abandoned as u8 => {
+                    // When this thread has ended, nobody touches the directory any more.
+                    self.chores = None;
+                    let _ = self.chores_thread.join();
+                    return;
+                }
                 _ => {}
             }
             match self.step() {

@@ -20,6 +20,8 @@ pub struct RealDisk {
     dir: PathBuf,
     /// Open for as long as the directory is used, so that syncing names needs no look-up.
     names: File,
+    /// Files are opened to be read alone.
+    read_only: bool,
 }
 
 impl RealDisk {
@@ -31,7 +33,15 @@ impl RealDisk {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(RealDisk { dir: dir.to_owned(), names: File::open(dir)? })
+        Ok(RealDisk { dir: dir.to_owned(), names: File::open(dir)?, read_only: false })
+    }
+
+    /// Opens a directory whose files are only read. For use below a [`FrozenDisk`](super::FrozenDisk): what is written fails.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if there is none.
+    pub fn open_read_only(dir: &Path) -> io::Result<RealDisk> {
+        Ok(RealDisk { dir: dir.to_owned(), names: File::open(dir)?, read_only: true })
     }
 
     fn free_name(folder: &Path, name: &str) -> PathBuf {
@@ -64,7 +74,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(RealFile(File::options().read(true).write(true).open(self.dir.join(name))?)))
+        Ok(Arc::new(RealFile(File::options().read(true).write(!self.read_only).open(self.dir.join(name))?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

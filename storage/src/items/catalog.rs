@@ -1,4 +1,4 @@
-//! What is live and where it stands [pure]: items by owner, bodies that are shared, and how many bytes of each segment are still needed.
+//! What is live and where it stands: items by owner, bodies that are shared, and how many bytes of each segment are still needed. \[pure\]
 //!
 //! Owner: the thread that writes (before that, the one that opens). It says what is on disk, so it changes only behind a batch that was synced.
 //!

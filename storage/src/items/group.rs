@@ -1,4 +1,4 @@
-//! What was handed in and is not on disk yet [pure]: the newest state of each item.
+//! What was handed in and is not on disk yet: the newest state of each item. \[pure\]
 //!
 //! Owner: the thread that writes. Entries of all sources are merged here in the order in which they were taken; what a batch will hold is decided against the catalog when
 //! it is made ([`super::store`]), and the group is kept until that batch is on disk.

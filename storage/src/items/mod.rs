@@ -5,7 +5,8 @@
 //! - [`catalog`]: where each live item and each shared body stands, and how many bytes of each segment are still needed;
 //! - [`plan`]: what a group and the catalog make of each other: the records of the batch;
 //! - [`store`]: writes it, reads bodies, frees the oldest segment, from which [`cleaning`] moves what is still live;
-//! - [`recovery`]: from the records of the journal to the catalog and to what the node gets back.
+//! - [`recovery`]: from the records of the journal to the catalog and to what the node gets back;
+//! - [`inspection`]: the same without a start, for who wants to look only.
 //!
 //! [`record`] is what they write.
 //!
@@ -19,6 +20,7 @@
 mod catalog;
 mod cleaning;
 mod group;
+mod inspection;
 #[cfg(test)]
 pub(crate) mod model;
 mod plan;
@@ -29,4 +31,5 @@ mod store;
 mod tests;
 
 pub(crate) use group::Group;
+pub use inspection::{Inspection, Unreadable};
 pub(crate) use store::{Cleaned, CommitError, Place, Store};

@@ -1,4 +1,4 @@
-//! What becomes of a group [pure]: the records of its batch, and how the catalog changes once that is on disk.
+//! What becomes of a group: the records of its batch, and how the catalog changes once that is on disk. \[pure\]
 //!
 //! A plan is made against the catalog as it is, and carried out against the same catalog; when the batch could not be written nothing has happened, and the group is planned anew.
 //!

@@ -1,4 +1,4 @@
-//! The records of items [pure]: what stands in the head of a journal record. The tail is the body, where there is one.
+//! The records of items: what stands in the head of a journal record. The tail is the body, where there is one. \[pure\]
 //!
 //! | kind | then |
 //! | --- | --- |

@@ -17,7 +17,7 @@ use crate::entry::{BodyId, Entry, ItemId, OwnerId, Value};
 use crate::journal::{Location, OnCorruption, Options};
 
 fn options(segment_bytes: u64) -> Options {
-    Options { segment_bytes, bytes_max: None, on_corruption: OnCorruption::Halt }
+    Options { segment_bytes, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 0 }
 }
 
 fn open(disk: &SimulatedDisk, segment_bytes: u64) -> (Store, Recovered) {

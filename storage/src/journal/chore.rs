@@ -72,9 +72,11 @@ impl Journal {
             }
             self.supply.refuse(now);
         }
+        let settled = self.sealed.len().saturating_sub(self.options.unindexed);
         let segment = self
             .sealed
             .iter_mut()
+            .take(settled)
             .find(|segment| matches!(segment.index, IndexState::Partial(_)) && segment.leaving.is_none())?;
         segment.index = IndexState::Busy;
         let (file, header) = (segment.file.clone(), segment.header);

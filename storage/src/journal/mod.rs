@@ -7,6 +7,7 @@
 //! | `scan` | reads a segment; tells a torn tail from damage in the middle |
 //! | `index` | where the records of a segment stand, and their heads |
 //! | `open`, `repair` | a start; what `on_corruption = "quarantine"` does |
+//! | `inspect` | a look at everything that changes nothing |
 //! | `segment`, `supply` | a segment of the open journal; files made ahead |
 //! | `chore` | work for a thread beside |
 //! | `reader` | reads records from other threads |
@@ -32,6 +33,7 @@ mod batch;
 mod chore;
 mod format;
 mod index;
+mod inspect;
 mod names;
 mod open;
 mod reader;
@@ -46,6 +48,7 @@ use std::sync::Arc;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, Placed};
 pub use chore::{Chore, ChoreDone};
+pub use inspect::{Inspected, inspect};
 pub use open::{Damage, OpenError, OpenReport, verify};
 pub use reader::{ReadError, Reader, Record};
 
@@ -68,11 +71,13 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// What to do about damage.
     pub on_corruption: OnCorruption,
+    /// So many of the newest sealed segments have no index: where records come and go, a segment is free before anybody starts from it.
+    pub unindexed: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { segment_bytes: 32 * 1024 * 1024, bytes_max: None, on_corruption: OnCorruption::Halt }
+        Options { segment_bytes: 32 * 1024 * 1024, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 4 }
     }
 }
 
@@ -92,6 +97,14 @@ pub struct Location {
     pub offset: u32,
     /// Bytes of the frame: 12 more than head and tail.
     pub len: u32,
+}
+
+impl Location {
+    /// The name of the file.
+    #[must_use]
+    pub fn file(&self) -> String {
+        names::segment(self.segment)
+    }
 }
 
 /// What a segment takes.

@@ -106,7 +106,7 @@ pub fn verify(disk: Arc<dyn Disk>, each: &mut dyn FnMut(Location, &[u8])) -> Res
     Journal::open(Arc::new(frozen), options, each).map(|(_, report)| report)
 }
 
-fn in_file(file: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
+pub(super) fn in_file(file: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
     let file = file.into();
     move |source| OpenError::Io { file, source }
 }
@@ -350,7 +350,7 @@ fn confirm(file: &dyn DiskFile, last: Option<(u64, u64)>) -> io::Result<()> {
 }
 
 /// The header of a file; `None` if it is damaged.
-fn read_header(file: &dyn DiskFile, kind: Kind, name: &str) -> Result<Option<FileHeader>, OpenError> {
+pub(super) fn read_header(file: &dyn DiskFile, kind: Kind, name: &str) -> Result<Option<FileHeader>, OpenError> {
     let mut bytes = [0; FILE_HEADER];
     let read = file.read_at(0, &mut bytes).map_err(in_file(name))?;
     match FileHeader::decode(kind, &bytes[..read]) {

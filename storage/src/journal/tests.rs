@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::*;
 use crate::disk::SimulatedDisk;
 
-const SMALL: Options = Options { segment_bytes: 4096, bytes_max: None, on_corruption: OnCorruption::Halt };
+const SMALL: Options =
+    Options { segment_bytes: 4096, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 0 };
 
 type Seen = Vec<(Location, Vec<u8>)>;
 

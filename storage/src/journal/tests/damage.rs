@@ -2,7 +2,7 @@
 
 use super::*;
 
-const TINY: Options = Options { segment_bytes: 512, bytes_max: None, on_corruption: OnCorruption::Halt };
+const TINY: Options = Options { segment_bytes: 512, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 0 };
 const QUARANTINE: Options = Options { on_corruption: OnCorruption::Quarantine, ..TINY };
 
 /// A journal of several segments, the first with an index, and the heads of its batches of one record each.

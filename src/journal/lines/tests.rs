@@ -1,0 +1,1 @@
+//! Lines and what they are of.
