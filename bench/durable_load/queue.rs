@@ -225,8 +225,14 @@ impl Load for Drain {
 pub fn drain(net: &mut Net, subject: &Subject, options: &Draining, patience: Duration) -> Result<()> {
     let sessions = options.sessions.sessions;
     let end = options.secs.map(|secs| Instant::now() + Duration::from_secs_f64(secs));
-    let mut load =
-        Drain { sessions, opened: 0, messages: options.sessions.messages, received: vec![0; sessions], done: 0, duplicates: 0 };
+    let mut load = Drain {
+        sessions,
+        opened: 0,
+        messages: options.sessions.messages,
+        received: vec![0; sessions],
+        done: 0,
+        duplicates: 0,
+    };
     let start = subject.sample();
     let (mut peak, mut sampled) = (start.rss_bytes, Instant::now());
     for _ in 0..100 {

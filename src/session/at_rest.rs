@@ -106,6 +106,22 @@ impl Session {
         }
     }
 
+    /// Everything that was found has been put back. That a message of QoS 1 was sent is written down without haste; so one that waits may have been sent
+    /// before one that is known to have been. Then both wait, in their order [MQTT-4.6.0-1].
+    pub fn restored(&mut self) {
+        let at_least_once = |queued: &&Queued| queued.qos == QoS::AtLeastOnce;
+        let Some(first) = self.queue.iter().find(at_least_once).map(|queued| queued.position) else {
+            return;
+        };
+        let sent = self.window.take(|inflight| inflight.stage == Stage::QoS1Sent && inflight.position > first);
+        if !sent.is_empty() {
+            let mut waiting = self.queue.take(|_| true);
+            waiting.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
+            waiting.sort_by_key(|queued| queued.position);
+            waiting.into_iter().for_each(|queued| self.queue.push(queued));
+        }
+    }
+
     /// The positions of everything that is written down.
     pub fn positions(&self) -> Vec<Position> {
         let subscriptions = self.subscriptions.values().map(|(position, _)| *position);

@@ -746,6 +746,24 @@ fn a_long_queue_leaves_the_memory_and_comes_back_in_order() {
 }
 
 #[test]
+fn after_a_restart_qos_1_keeps_its_order_though_not_everything_that_was_sent_is_known_to_be() {
+    let mut bench = deferring(limits());
+    bench.session.disconnect();
+    bench.send("a", AtLeastOnce);
+    let waiting = bench.shelf.items.clone();
+    assert_eq!(bench.reconnect(), ["publish a qos 1 id 1"]);
+    bench.send("b", AtLeastOnce);
+    // What a crash leaves: that "b" was sent is on disk, that "a" was is not yet.
+    let found = bench.shelf.items.clone().into_iter().chain(waiting);
+    let found: std::collections::BTreeMap<_, _> = found.collect();
+    bench.session = Session::new("client".into(), Some(OwnerId(20)));
+    found.iter().for_each(|(position, item)| bench.session.restore(*position, item.clone()));
+    bench.session.restored();
+    bench.shelf.items = found;
+    assert_eq!(bench.reconnect(), ["publish a qos 1 id 1", "publish b qos 1 id 2"]);
+}
+
+#[test]
 fn a_message_that_cannot_be_read_back_is_lost_alone() {
     let mut bench = deferring(Limits { queue_window_bytes: 0, ..limits() });
     bench.session.disconnect();
@@ -794,6 +812,7 @@ proptest! {
             take_step(&mut bench, number, step);
             let mut restored = Session::new("client".into(), None);
             bench.shelf.items.iter().for_each(|(position, item)| restored.restore(*position, item.clone()));
+            restored.restored();
             let kept = |session: &Session| session.queue.iter().filter(|queued| queued.qos > AtMostOnce).map(as_stored).collect::<Vec<_>>();
             prop_assert_eq!(kept(&restored), kept(&bench.session));
             prop_assert_eq!(window_at_rest(&restored), window_at_rest(&bench.session));

@@ -59,6 +59,7 @@ impl Shard {
         session.set_epoch(epoch);
         session.set_expiry_secs(expiry_secs);
         items.into_iter().for_each(|(position, item)| session.restore(position, item));
+        session.restored();
         let subscriptions: Vec<_> =
             session.subscriptions().map(|(filter, subscription)| (filter.clone(), *subscription)).collect();
         let key = self.enter_session(session);
