@@ -253,7 +253,6 @@ pub fn drain(net: &mut Net, subject: &Subject, options: &Draining, patience: Dur
     result.number("complete", f64::from(u8::from(load.done == sessions)));
     result.number("duplicates", load.duplicates as f64);
     result.number("peak_rss_bytes", peak.unwrap_or(0) as f64);
-    Leaving::run(net, 0..sessions, patience)?;
     result.print();
     Ok(())
 }

@@ -106,11 +106,6 @@ impl Config {
         config
     }
 
-    /// The data directory, if it holds the state of the node and not its identity alone.
-    pub fn durable_dir(&self) -> Option<&Path> {
-        self.node.data_dir.as_deref().filter(|_| self.storage.durability == Durability::Disk)
-    }
-
     fn decide_anonymous(&mut self) {
         for listener in &mut self.listeners {
             listener.decide_anonymous(&self.auth);

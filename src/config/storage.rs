@@ -26,12 +26,12 @@ pub struct Storage {
     pub queue_window_bytes: usize,
 }
 
-/// Where the state is that must survive the process.
+/// What is awaited before a client is told that its message or session is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// On disk: persistent sessions, their queues, and retained messages survive the process and a power cut.
     Disk,
-    /// In memory, and the data directory holds the node's identity alone.
+    /// The same is written to disk within a fraction of a second, and nobody waits for it: a crash may lose what was just acknowledged.
     Memory,
 }
 

@@ -162,14 +162,6 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn state_is_on_disk_where_there_is_a_directory_and_nobody_objects() {
-    assert_eq!(good("").durable_dir(), None);
-    assert_eq!(good("[storage]\ndurability = 'disk'\nmax_bytes = '0'").durable_dir(), None);
-    assert_eq!(good("[node]\ndata_dir = 'd'").durable_dir(), Some(Path::new("dir/d")));
-    assert_eq!(good("[node]\ndata_dir = 'd'\n[storage]\ndurability = 'memory'").durable_dir(), None);
-}
-
-#[test]
 fn all_errors_at_once() {
     let text = "\
 [node]

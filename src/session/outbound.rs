@@ -279,7 +279,7 @@ impl Session {
         }
         let mut queued = queued(self.take_position(), outgoing, delivery, qos);
         if qos != QoS::AtMostOnce {
-            queued.kept = qos != QoS::ExactlyOnce || !self.defers(turn);
+            queued.kept = !self.defers(turn) || (qos != QoS::ExactlyOnce && !turn.journal.goes_round());
             self.put(turn, queued.position, Item::Message { queued: &queued, packet_id: None });
             self.ask_for_message(turn, &queued);
         }

@@ -69,7 +69,8 @@ pub struct Queued {
     pub subscription_ids: SubscriptionIds,
     /// The text of the shared subscription that brought it, `$share/name/filter`.
     pub share: Option<Arc<str>>,
-    /// Whether it is as safe as its publisher is told. One of QoS 2 is not sent before: if its packet were to come again after all, so would it.
+    /// Whether it is as safe as its publisher is told. One of QoS 2 is not sent before: if its packet were to come again after all, so would it. Nor is one
+    /// whose item is not on its way to the disk from here, so that nothing later is written of it first.
     pub kept: bool,
 }
 

@@ -66,6 +66,11 @@ pub trait Journal {
     /// Whether the packets that promise something have to wait until it is kept. If not, nothing is ever asked for.
     fn defers(&self) -> bool;
 
+    /// Whether what is put now goes to disk by way of another shard, and perhaps later than what is put next.
+    fn goes_round(&self) -> bool {
+        false
+    }
+
     fn ask(&mut self, owner: OwnerId, asked: Asked);
 }
 
@@ -96,6 +101,10 @@ impl<J: Journal> Journal for &mut J {
 
     fn defers(&self) -> bool {
         (**self).defers()
+    }
+
+    fn goes_round(&self) -> bool {
+        (**self).goes_round()
     }
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {

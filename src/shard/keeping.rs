@@ -22,7 +22,7 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
 use crate::journal;
 use crate::limits;
-use crate::mqtt::{Message, PacketId, QoS};
+use crate::mqtt::{Message, PacketId};
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
@@ -147,6 +147,7 @@ impl Keeping {
 
     /// Ends a section whose entries go with the next submission.
     pub fn close_section(&mut self) {
+        self.section.parts = false;
         self.entries.append(&mut self.section.entries);
         let mut asked = std::mem::take(&mut self.section.asked);
         for (owner, asked) in asked.drain(..) {
@@ -236,7 +237,7 @@ impl Shard {
             return;
         };
         match connection {
-            Some(key) if queued.qos == QoS::ExactlyOnce => {
+            Some(key) => {
                 if self.pump(key) {
                     self.mark_dirty(key);
                 }
@@ -250,7 +251,6 @@ impl Shard {
                     self.give_back(session, None, true);
                 }
             }
-            _ => {}
         }
     }
 

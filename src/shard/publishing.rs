@@ -217,6 +217,7 @@ impl Shard {
         });
         let delivery =
             Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
+        self.keeping.begin_leg(owed.leg);
         self.deliver_to(session, &outgoing, delivery);
         self.delivered(owed);
     }
@@ -239,6 +240,7 @@ impl Shard {
     /// Delivers a message that another shard accepted.
     pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, leg: Option<Leg>) {
         self.keeping.close_section();
+        self.keeping.begin_leg(leg);
         self.deliver(&Outgoing::from_message(message));
         self.delivered(Owed { leg, from: None });
     }

@@ -48,6 +48,11 @@ impl Installation {
         self.environment.push((name.to_owned(), value.into()));
     }
 
+    /// No environment variables of ours any more.
+    pub fn clear_environment(&mut self) {
+        self.environment.clear();
+    }
+
     /// Starts a broker, which must be ready within [`START`].
     ///
     /// # Panics

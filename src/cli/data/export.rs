@@ -113,14 +113,14 @@ fn cannot_write(error: &io::Error) -> Refused {
 }
 
 /// A file that gets its name when it is complete, unless it is something else than a file.
-struct Output {
-    file: File,
+pub(super) struct Output {
+    pub(super) file: File,
     path: PathBuf,
     unfinished: Option<PathBuf>,
 }
 
 impl Output {
-    fn create(path: &Path) -> Result<Output, Refused> {
+    pub(super) fn create(path: &Path) -> Result<Output, Refused> {
         let in_place = path.metadata().is_ok_and(|metadata| !metadata.is_file());
         let unfinished = (!in_place).then(|| {
             let mut name = OsString::from(path);
@@ -135,7 +135,7 @@ impl Output {
         Ok(Output { file, path: path.to_owned(), unfinished })
     }
 
-    fn finish(mut self) -> Result<(), Refused> {
+    pub(super) fn finish(mut self) -> Result<(), Refused> {
         let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let finished = self.file.sync_all().and_then(|()| std::fs::rename(&unfinished, &self.path));

@@ -41,6 +41,9 @@ pub struct Import {
     sequence: u64,
     /// Shared messages by their number less one.
     shared: Vec<Option<Shared>>,
+    /// Who holds on to them, so that later items can refer to what the first one has written: the storage takes a message as shared from the second item
+    /// of its first batch on.
+    holder: Option<OwnerId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +79,7 @@ impl Body for Shared {
     }
 
     fn encode(&self, _out: &mut Vec<u8>) {
-        unreachable!("the item that came first has written it, and is never deleted here");
+        unreachable!("it is on disk, and held there until the last line");
     }
 
     fn size(&self) -> usize {
@@ -133,6 +136,7 @@ impl Import {
             Line::GivenBack(waiting) => self.given_back(waiting, out),
             Line::End(end) if end.lines + 1 == self.lines => {
                 self.ended = true;
+                out.extend(self.holder.map(|owner| Entry::Drop { owner }));
                 Ok(())
             }
             Line::End(end) => {
@@ -212,7 +216,7 @@ impl Import {
         if retained.message.as_ref().is_some_and(|message| message.topic.starts_with("$SYS/")) {
             return Err("messages below $SYS are the node's own and are not kept".to_owned());
         }
-        let needed = self.needed(retained.shared, retained.message)?;
+        let needed = self.needed(retained.shared, retained.message, out)?;
         let item = retained_item(needed.id);
         self.counts.retained += 1;
         out.push(Entry::Put { owner: RETAINED, item, value: Default::default(), body: Some(needed.entry) });
@@ -302,7 +306,7 @@ impl Import {
         let name = line.client_id.take().ok_or("a message has a client_id")?;
         let id = line.packet_id.map(packet_id).transpose()?;
         self.session_of(&name)?;
-        let (mut queued, body) = self.queued(line)?;
+        let (mut queued, body) = self.queued(line, out)?;
         let open = self.session_of(&name)?;
         if id.is_some_and(|id| !open.window.insert(id.get())) {
             return Err(format!("packet identifier {} is in use twice", id.map_or(0, PacketId::get)));
@@ -317,7 +321,7 @@ impl Import {
         if line.client_id.is_some() || line.packet_id.is_some() || line.share.is_none() {
             return Err("what was given back has a share, no client_id and no packet_id".to_owned());
         }
-        let (mut queued, body) = self.queued(line)?;
+        let (mut queued, body) = self.queued(line, out)?;
         let (owner, last) = match self.given_back {
             Some(given_back) => given_back,
             None => (self.next_owner(), HEADER),
@@ -331,7 +335,7 @@ impl Import {
         Ok(())
     }
 
-    fn queued(&mut self, line: Waiting) -> Result<(Queued, Arc<dyn Body>), String> {
+    fn queued(&mut self, line: Waiting, out: &mut Vec<Entry>) -> Result<(Queued, Arc<dyn Body>), String> {
         let qos = QoS::from_u8(line.qos).filter(|qos| *qos != QoS::AtMostOnce);
         let qos = qos.ok_or("a message that waits has qos 1 or 2")?;
         if line.subscription_ids.iter().any(|id| *id == 0 || *id > SUBSCRIPTION_ID_MAX) {
@@ -341,7 +345,7 @@ impl Import {
             let filter = TopicFilter::parse(share).map_err(|error| error.to_string())?;
             filter.share.ok_or("share is not a shared subscription, $share/name/filter")?;
         }
-        let needed = self.needed(line.shared, line.message)?;
+        let needed = self.needed(line.shared, line.message, out)?;
         let queued = Queued {
             position: 0,
             body: needed.body,
@@ -355,28 +359,40 @@ impl Import {
     }
 
     /// The message of a line: a new one, or one of an earlier line.
-    fn needed(&mut self, shared: Option<u64>, content: Option<Content>) -> Result<Needed, String> {
-        let number = match shared {
-            Some(0) => return Err("shared messages are numbered from 1".to_owned()),
-            Some(number) => Some(number),
-            None => None,
-        };
+    fn needed(
+        &mut self,
+        number: Option<u64>,
+        content: Option<Content>,
+        out: &mut Vec<Entry>,
+    ) -> Result<Needed, String> {
+        if number == Some(0) {
+            return Err("shared messages are numbered from 1".to_owned());
+        }
         let Some(content) = content else {
             let number = number.ok_or("there is neither a message nor the number of a shared one")?;
             let known = usize::try_from(number - 1).ok().and_then(|at| *self.shared.get(at)?);
             let known = known.ok_or_else(|| format!("there is no shared message {number} before this line"))?;
             return Ok(Needed { id: known.id, body: QueuedBody::Stored(known.stored), entry: Arc::new(known) });
         };
-        // A message that is wrong keeps its number, so that the lines that refer to it are not wrong too.
         let place = number.map(|number| self.reserve(number)).transpose()?;
         let message = Arc::new(self.new_message(content)?);
-        let body = QueuedBody::Here(message.clone());
         if let Some(place) = place {
-            let stored =
-                StoredBody { size: u32::try_from(message.size()).unwrap_or(u32::MAX), expires_at: message.expires_at };
-            self.shared[place] = Some(Shared { id: message.id, body: message.id(), stored });
+            self.share(place, &message, out);
         }
-        Ok(Needed { id: message.id, body, entry: message })
+        Ok(Needed { id: message.id, body: QueuedBody::Here(message.clone()), entry: message })
+    }
+
+    /// Lets later lines refer to a message.
+    fn share(&mut self, place: usize, message: &Arc<Message>, out: &mut Vec<Entry>) {
+        let size = u32::try_from(message.size()).unwrap_or(u32::MAX);
+        let stored = StoredBody { size, expires_at: message.expires_at };
+        self.shared[place] = Some(Shared { id: message.id, body: message.id(), stored });
+        let owner = match self.holder {
+            Some(owner) => owner,
+            None => self.next_owner(),
+        };
+        self.holder = Some(owner);
+        out.push(Entry::Put { owner, item: place as u64 + 1, value: Default::default(), body: Some(message.clone()) });
     }
 
     /// Room for the shared message of this number, which is the next one.

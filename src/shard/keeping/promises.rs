@@ -145,6 +145,12 @@ impl Keeping {
     pub fn begin_route(&mut self, route: Route) {
         self.close_section();
         self.promises.route = if self.defers() { route } else { Route::Unkept };
+        self.section.parts = self.promises.route == Route::Whole;
+    }
+
+    /// A message is about to be delivered for which this leg waits.
+    pub fn begin_leg(&mut self, leg: Option<Leg>) {
+        self.section.parts |= leg.is_some_and(|leg| leg.parts);
     }
 
     /// Sets aside a route that is under way while other messages are delivered.

@@ -15,6 +15,8 @@ use crate::session::{Asked, Item, Journal, Position};
 pub(in crate::shard) struct Section {
     /// Whether answers wait for the disk.
     pub(super) defers: bool,
+    /// What is written down is one of the parts of a message.
+    pub(super) parts: bool,
     pub(super) entries: Vec<Entry>,
     /// Who is to be told when the entries are kept.
     pub(super) asked: Vec<(OwnerId, Asked)>,
@@ -35,6 +37,10 @@ impl Journal for Section {
 
     fn defers(&self) -> bool {
         self.defers
+    }
+
+    fn goes_round(&self) -> bool {
+        self.parts
     }
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {

@@ -1,4 +1,4 @@
-//! The group commit with its threads, over the simulated disk.
+//! The group commit with its threads, over a simulated disk: what was told is there, and what goes wrong heals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

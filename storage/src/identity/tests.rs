@@ -197,3 +197,67 @@ fn a_path_that_is_a_file_is_refused() {
     assert!(matches!(error, IdentityError::Io { .. }));
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
+
+#[test]
+fn to_look_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("data");
+    assert!(Identity::open(&dir).unwrap().is_none());
+    assert!(!dir.exists());
+    std::fs::create_dir(&dir).unwrap();
+    assert!(Identity::open(&dir).unwrap().is_none());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    let node_id = opened(&dir).node_id();
+    std::fs::write(dir.join(FORMAT_FILE), "1\n").unwrap();
+    let looking = Identity::open(&dir).unwrap().unwrap();
+    assert_eq!((looking.node_id(), text(&dir.join(FORMAT_FILE)).as_str()), (node_id, "1\n"));
+    assert!(matches!(Identity::open_or_create(&dir), Err(IdentityError::InUse { .. })));
+    assert!(matches!(Identity::open(&dir), Err(IdentityError::InUse { .. })));
+    drop(looking);
+    std::fs::write(dir.join(FORMAT_FILE), "3\n").unwrap();
+    assert!(matches!(Identity::open(&dir), Err(IdentityError::NewerFormat { found: 3, .. })));
+    std::fs::write(root.path().join("letter"), "").unwrap();
+    assert!(matches!(Identity::open(root.path()), Err(IdentityError::NoIdentity { .. })));
+    assert!(!root.path().join(LOCK_FILE).exists());
+}
+
+#[test]
+fn a_directory_is_born_whole_or_not_at_all() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("a/data");
+    let begin = || {
+        let unborn = Unborn::begin(&dir).unwrap_or_else(|error| panic!("{error}"));
+        assert!(!unborn.journal_dir().exists());
+        std::fs::create_dir(unborn.journal_dir()).unwrap();
+        std::fs::write(unborn.journal_dir().join("part"), "").unwrap();
+        unborn
+    };
+    begin().abandon().unwrap();
+    assert!(!dir.exists());
+    // Cut off in the middle: no node starts on what is left, and the next one clears it away.
+    drop(begin());
+    assert!(matches!(Identity::open_or_create(&dir), Err(IdentityError::NoIdentity { .. })));
+    assert!(matches!(Identity::open(&dir), Err(IdentityError::NoIdentity { .. })));
+    let unborn = begin();
+    assert!(matches!(Unborn::begin(&dir), Err(IdentityError::InUse { .. })));
+    let node_id = unborn.finish().unwrap().node_id();
+    let born = opened(&dir);
+    assert_eq!(born.node_id(), node_id);
+    assert!(born.journal_dir().join("part").exists());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 4, "lock, format, node.id, journal");
+    assert!(matches!(Unborn::look(&dir), Err(IdentityError::NotEmpty { .. })));
+}
+
+#[test]
+fn what_is_there_already_is_not_filled() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("lost+found")).unwrap();
+    std::fs::create_dir(root.path().join(JOURNAL_DIR)).unwrap();
+    Unborn::begin(root.path()).unwrap().abandon().unwrap();
+    assert!(root.path().is_dir());
+    std::fs::write(root.path().join("letter"), "").unwrap();
+    for error in [Unborn::look(root.path()).unwrap_err(), Unborn::begin(root.path()).unwrap_err()] {
+        assert!(error.to_string().contains("\"letter\""), "{error}");
+    }
+    assert!(Unborn::look(&root.path().join("letter")).is_err());
+}

@@ -1,6 +1,6 @@
 //! The items of a journal that nobody has open, for who wants to look at them: nothing is changed, and every byte is read.
 //!
-//! Test to read first: `tests::an_inspection_finds_what_a_start_would`.
+//! Test to read first: `tests::an_inspection_says_which_bodies_are_lost`.
 
 use std::io;
 use std::path::Path;

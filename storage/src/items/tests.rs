@@ -1,4 +1,4 @@
-//! The item store against a map, over crashes, a full disk and failing syncs.
+//! Each part of the item store against a dumb map, and the store over a disk that forgets, fills up, fails and flips bits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::catalog::{Catalog, ItemBody, SharedPlace};
 use super::group::{Change, Group, Known};
+use super::inspection::{Inspection, Unreadable};
 use super::model::{Model, Op, Script, TestBody, items_of};
 use super::record::{Head, HeadBody};
 use super::store::{Cleaned, CommitError, Place, Store};
@@ -314,10 +315,54 @@ impl Run {
             kept = Model { items: found, ..Model::default() };
         }
         check(&store, &kept);
+        check_inspection(&disk, &kept);
         self.script.restarted(&kept);
         (self.disk, self.store, self.group) = (disk, store, Group::default());
         (self.wanted, self.kept) = (kept.clone(), kept);
     }
+}
+
+/// An inspection finds what a start does.
+fn check_inspection(disk: &SimulatedDisk, kept: &Model) {
+    let inspection = Inspection::open_on(Arc::new(disk.clone())).expect("it opens");
+    assert!(inspection.journal.is_whole() && inspection.journal.harmless.is_empty(), "{:?}", inspection.journal);
+    assert_eq!(items_of(&inspection.recovered), kept.items);
+    for (&(owner, item), (_, body)) in &kept.items {
+        let read = inspection.body(owner, item).expect("it can be read");
+        assert_eq!(read, body.map(|id| TestBody::bytes(id.0)));
+        assert!(inspection.place(owner, item).is_some());
+    }
+}
+
+/// Damage that takes bodies from items that are there is told, by the place of the body or of who refers to it.
+#[test]
+fn an_inspection_says_which_bodies_are_lost() {
+    let disk = SimulatedDisk::new();
+    let (mut store, _) = open(&disk, 1 << 20);
+    let put =
+        |item, body| Entry::Put { owner: OwnerId(5), item, value: Value::new(), body: Some(TestBody::shared(body)) };
+    for (time, entries) in (1..).zip([vec![put(1, 1), put(2, 1)], vec![put(3, 2)]]) {
+        let mut group = Group::default();
+        entries.into_iter().for_each(|entry| group.push(entry));
+        store.commit(time, &mut group).expect("room");
+    }
+    // A third one refers to the first record from another batch.
+    let mut group = Group::default();
+    group.push(put(4, 1));
+    store.commit(9, &mut group).expect("room");
+    let inspection = Inspection::open_on(Arc::new(disk.clone())).expect("it opens");
+    let (file, first) = inspection.place(OwnerId(5), 1).expect("it is there");
+    let (_, last) = inspection.place(OwnerId(5), 4).expect("it is there");
+    disk.flip_bit(&file, first as usize + 30, 3);
+    let Err(Unreadable::Damaged(damage)) = inspection.body(OwnerId(5), 2) else { panic!("it is damaged") };
+    assert_eq!((&damage.file, damage.offset), (&file, first));
+    let inspection = Inspection::open_on(Arc::new(disk.clone())).expect("it opens");
+    assert!(!inspection.journal.is_whole());
+    assert!(inspection.place(OwnerId(5), 1).is_none());
+    let Err(Unreadable::Damaged(damage)) = inspection.body(OwnerId(5), 4) else { panic!("it is lost") };
+    assert_eq!((&damage.file, damage.offset), (&file, last));
+    assert!(inspection.body(OwnerId(5), 3).expect("it is there").is_some());
+    assert!(inspection.body(OwnerId(5), 5).expect("nothing").is_none());
 }
 
 /// What is not on disk yet is found too.

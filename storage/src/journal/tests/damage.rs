@@ -255,3 +255,100 @@ fn verification_reads_everything_and_changes_nothing() {
     assert_eq!(verified(&disk).0.damage[1].what, "the segment is missing");
     assert_eq!(verified(&SimulatedDisk::new()).0, OpenReport::default());
 }
+
+/// Heads of what an inspection reads, and what it has found.
+fn inspected(disk: &SimulatedDisk) -> (Inspected, Vec<u8>) {
+    let mut heads = Vec::new();
+    let (inspected, reader) = inspect(Arc::new(disk.clone()), &mut |_, head| heads.push(head[0])).expect("reads");
+    assert_eq!(reader.is_some(), inspected.files > 0);
+    (inspected, heads)
+}
+
+fn damaged_places(inspected: &Inspected) -> Vec<(&str, u64)> {
+    let all = inspected.report.damage.iter().chain(&inspected.harmless);
+    all.map(|damage| (damage.file.as_str(), damage.offset)).collect()
+}
+
+#[test]
+fn an_inspection_names_what_is_damaged() {
+    let (disk, heads) = sample();
+    let (good, seen) = inspected(&disk);
+    assert_eq!((damaged_places(&good), good.torn.is_some(), &seen), (vec![], false, &heads));
+    assert_eq!((good.files, good.bytes), (files(&disk).len() as u64, disk.bytes()));
+    let mut torn = 0;
+    for (name, len) in files(&disk) {
+        for at in 0..len {
+            let damaged = disk.crash_all_lost();
+            damaged.flip_bit(&name, at, (at * 3 + at / 8) as u8);
+            let before = damaged.crash_all_lost();
+            let (found, seen) = inspected(&damaged);
+            let places = damaged_places(&found);
+            assert!(
+                places.iter().all(|(file, offset)| *file == name && *offset <= at as u64),
+                "{name} {at}: {places:?}"
+            );
+            torn += usize::from(found.torn.is_some());
+            let is_told =
+                !places.is_empty() || found.torn.is_some() || (name == "0000000004.segment" && seen.len() == 15);
+            assert!(seen == heads || is_told, "{name} {at}: {seen:?}");
+            if !name.ends_with(".segment") && !name.starts_with("spare") {
+                assert!(!places.is_empty() && found.is_whole(), "{name} {at}");
+            }
+            assert_eq!(contents_of(&damaged), contents_of(&before), "an inspection changes nothing");
+        }
+    }
+    assert!(torn > 20, "{torn}");
+}
+
+fn contents_of(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    let read = |(name, len): (String, usize)| {
+        let mut bytes = vec![0; len];
+        disk.open(&name).expect("opens").read_at(0, &mut bytes).expect("reads");
+        (name, bytes)
+    };
+    files(disk).into_iter().map(read).collect()
+}
+
+/// After a clean end the index knows the last batch, so that it is missed.
+#[test]
+fn an_index_witnesses_the_end() {
+    let (disk, heads) = sample();
+    let (mut journal, ..) = contents(&disk, TINY).expect("opens");
+    append(&mut journal, 17).expect("room");
+    journal.seal();
+    let segment = journal.segments().last().expect("a segment");
+    let (name, end) = (names::segment(segment.number), segment.used as usize);
+    drop(journal);
+    assert_eq!(inspected(&disk).1, [&heads[..], &[17]].concat());
+    for at in end - 40..end {
+        let damaged = disk.crash_all_lost();
+        damaged.flip_bit(&name, at, 0);
+        let (found, seen) = inspected(&damaged);
+        if seen.len() == heads.len() {
+            assert!(!found.is_whole() && found.torn.is_none());
+            assert!(damaged_places(&found).iter().all(|(file, _)| *file == name));
+        }
+    }
+    // Without it, that is a batch of which nobody was told.
+    let damaged = disk.crash_all_lost();
+    damaged.remove(&names::index(segment.number)).expect("removes");
+    damaged.flip_bit(&name, end - 9, 0);
+    let (found, _) = inspected(&damaged);
+    assert!(found.is_whole() && found.torn.is_some_and(|torn| torn.file == name));
+}
+
+#[test]
+fn an_index_that_lies_is_found_out() {
+    let (disk, heads) = sample();
+    let other = SimulatedDisk::new();
+    let (mut journal, ..) = contents(&other, TINY).expect("opens");
+    for head in 0..16 {
+        append(&mut journal, head).expect("room");
+    }
+    run_chores(&mut journal);
+    let (_, bytes) = contents_of(&other).into_iter().find(|(name, _)| name == "0000000001.index").expect("an index");
+    disk.remove("0000000001.index").expect("removes");
+    disk.create("0000000001.index").expect("creates").write_at(0, &bytes).expect("writes");
+    let (found, seen) = inspected(&disk);
+    assert_eq!((damaged_places(&found), seen), (vec![("0000000001.index", 0)], heads));
+}
