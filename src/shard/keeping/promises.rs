@@ -162,10 +162,12 @@ impl Keeping {
 
     pub fn take_up(&mut self, aside: Aside) {
         self.close_section();
+        let parts = aside.section.parts;
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
             self.section = aside.section;
         }
+        self.section.parts = parts;
         (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
     }
 
