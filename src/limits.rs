@@ -44,7 +44,7 @@ pub const READ_BACK_MESSAGES: usize = 1_000;
 /// Bytes that a shard has handed to the disk and that are not kept yet, from which on it reads nothing from its clients.
 pub const UNWRITTEN_BYTES_HIGH: usize = 32 * 1024 * 1024;
 
-/// Packets of one client that wait for their answer, from which on nothing more is read from it.
+/// Packets of one client that wait for their answer, SUBACK and UNSUBACK included, from which on nothing more is read from it.
 pub const UNANSWERED_MAX: usize = 4_096;
 
 /// The grain of all timers of a shard, in milliseconds.

@@ -32,7 +32,7 @@ pub enum RecoverError {
     #[error("{0}")]
     Bodies(#[from] holdfast_storage::BodiesError),
     #[error(
-        "item {item} of owner {owner} in the journal is in a form that this program does not know: it was written by a newer Holdfast"
+        "item {item} of owner {owner} in the journal is in a form that this program does not know: it was written by a newer Holdfast: start that one on this data directory"
     )]
     Unknown { owner: u64, item: ItemId },
 }

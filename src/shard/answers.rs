@@ -1,5 +1,5 @@
 //! The answers of a connection: PUBACK, PUBREC and PUBCOMP leave in the order of the packets that they answer [MQTT-4.6.0-2 to -4], although one may wait for the
-//! disk and the next one not.
+//! disk and the next one not. How many of a connection may wait, SUBACK and UNSUBACK included, is bounded: see [`limits::UNANSWERED_MAX`].
 //!
 //! Owner: the connection, in `answers` and `answered`. Invariant: the front of the queue waits for something; an answer has the number `answered` plus its place in the queue.
 
@@ -52,9 +52,22 @@ impl Shard {
             connection.answered += 1;
             self.write_answer(key, answer);
         }
+        self.read_on_when_answered(key);
+    }
+
+    /// A SUBACK or UNSUBACK that waited for the disk goes now.
+    pub(super) fn ack_is_due(&mut self, key: ConnectionKey, serial: u64) {
+        if let Some(connection) = self.connection(key).filter(|connection| connection.serial == serial) {
+            connection.acks_waiting -= 1;
+            self.read_on_when_answered(key);
+        }
+    }
+
+    /// A connection that was not read because too much of it was unanswered is read again.
+    fn read_on_when_answered(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connection(key)
             && connection.unanswered
-            && connection.answers.len() < limits::UNANSWERED_MAX / 2
+            && connection.answers.len() + connection.acks_waiting < limits::UNANSWERED_MAX / 2
         {
             connection.unanswered = false;
             self.wake(key);

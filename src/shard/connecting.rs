@@ -111,6 +111,7 @@ impl Shard {
             stalled: false,
             answers: VecDeque::new(),
             answered: 0,
+            acks_waiting: 0,
             unanswered: false,
             held: false,
             unwritable: false,

@@ -56,7 +56,9 @@ pub(super) struct Connection {
     pub answers: VecDeque<(Answer, bool)>,
     /// Answers that have left the queue: the number of the first one in it.
     pub answered: u64,
-    /// Not read until some of them have gone.
+    /// SUBACKs and UNSUBACKs that wait for the disk.
+    pub acks_waiting: usize,
+    /// Not read until some of all these have gone.
     pub unanswered: bool,
     /// Not read until there is room on the disk: its next packet, which is in `partial`, must not be taken before.
     pub held: bool,

@@ -221,8 +221,12 @@ impl Shard {
             Due::Answer { connection, serial, number } => self.release_answer(connection, serial, number),
             Due::Admit { connection, serial } => self.admitted(connection, serial),
             Due::Close { connection, serial } => self.close_kept(connection, serial),
-            Due::SubAck(pending) => self.suback(*pending),
+            Due::SubAck(pending) => {
+                self.ack_is_due(pending.connection, pending.serial);
+                self.suback(*pending);
+            }
             Due::UnsubAck { connection, serial, packet_id, codes } => {
+                self.ack_is_due(connection, serial);
                 self.unsuback(connection, serial, packet_id, &codes);
             }
             Due::Tell { owner, asked } => self.tell(owner, asked),

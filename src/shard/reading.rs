@@ -62,7 +62,7 @@ impl Shard {
             connection.paused = true;
             return false;
         }
-        if connection.answers.len() >= limits::UNANSWERED_MAX {
+        if connection.answers.len() + connection.acks_waiting >= limits::UNANSWERED_MAX {
             connection.unanswered = true;
             return false;
         }

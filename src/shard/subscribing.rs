@@ -27,8 +27,8 @@ use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
 pub(super) struct PendingSubscribe {
-    connection: ConnectionKey,
-    serial: u64,
+    pub(super) connection: ConnectionKey,
+    pub(super) serial: u64,
     packet_id: PacketId,
     codes: Vec<u8>,
     replays: Vec<Replay>,
@@ -232,6 +232,7 @@ impl Shard {
     /// The SUBACK of a session that is written down waits until its subscriptions are.
     fn suback_when_kept(&mut self, session: SessionKey, pending: PendingSubscribe) {
         if self.keeping.defers() && self.sessions[session as usize].session.owner().is_some() {
+            self.connections[pending.connection as usize].acks_waiting += 1;
             self.keeping.when_kept(Due::SubAck(Box::new(pending)));
         } else {
             self.suback(pending);
@@ -406,6 +407,7 @@ impl Shard {
         }
         let (packet_id, serial) = (unsubscribe.packet_id, self.connections[key as usize].serial);
         if self.keeping.defers() && self.sessions[session as usize].session.owner().is_some() {
+            self.connections[key as usize].acks_waiting += 1;
             self.keeping.when_kept(Due::UnsubAck { connection: key, serial, packet_id, codes });
         } else {
             self.unsuback(key, serial, packet_id, &codes);
