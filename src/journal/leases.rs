@@ -1,8 +1,8 @@
 //! Leases as items.
 
 use bytes::Bytes;
-use holdfast_raft::{LeaseImage, LeaseWill};
-use holdfast_storage::{ItemId, Value};
+use holdfast_raft::{LeaseChange, LeaseImage, LeaseWill};
+use holdfast_storage::{Entry, ItemId, Value};
 
 use super::bytes::{Sink, Source};
 
@@ -10,6 +10,15 @@ const VERSION: u8 = 1;
 const CONNECTED: u8 = 0x01;
 const ENDED: u8 = 0x02;
 const WILL: u8 = 0x04;
+
+/// Changes of leases as entries.
+pub fn lease_entries(changes: Vec<LeaseChange>) -> impl Iterator<Item = Entry> {
+    changes.into_iter().flat_map(|LeaseChange { gone, image }| {
+        let owner = super::LEASES;
+        let put = image.map(|image| Entry::Put { owner, item: image.item, value: encode_lease(&image), body: None });
+        put.into_iter().chain(gone.map(|item| Entry::Delete { owner, item }))
+    })
+}
 
 pub fn encode_lease(image: &LeaseImage) -> Value {
     let LeaseImage { client, epoch, began, expiry_secs, connected, detached_since, ended, will, wills_due, .. } = image;

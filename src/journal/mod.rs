@@ -21,7 +21,7 @@ use holdfast_storage::{ItemId, OwnerId};
 use crate::mqtt::MessageId;
 
 pub use items::{Header, decode_item, encode_header, encode_item};
-pub use leases::{decode_lease, encode_lease};
+pub use leases::{decode_lease, encode_lease, lease_entries};
 pub use message::decode_message;
 
 /// The owner of the leases of a node that is alone.

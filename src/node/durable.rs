@@ -21,7 +21,6 @@ use crate::mqtt::Message;
 use crate::session::{Queued, Restored};
 use crate::shard::Shared;
 use crate::shard::clock::Clock;
-use crate::shard::keeping::lease_entries;
 use crate::shard::mailbox::Event;
 use crate::shard::restoring::{Stored, StoredSession};
 
@@ -104,7 +103,7 @@ pub(super) fn take_up(
     let expiries: HashMap<Arc<str>, u32> =
         found.leases.iter().map(|image| (image.client.clone(), image.expiry_secs)).collect();
     let (standalone, changes) = Standalone::restore(node, name, now, last_time, std::mem::take(&mut found.leases));
-    entries.extend(lease_entries(changes));
+    entries.extend(journal::lease_entries(changes));
     let mut stored: Vec<Stored> = (0..shared.mailboxes.len()).map(|_| Stored::default()).collect();
     let mut dropped = 0;
     for (owner, header, items) in std::mem::take(&mut found.sessions) {
@@ -280,7 +279,7 @@ impl Audience for Mailboxes {
 /// The changes that time brought about, from the source of the node itself.
 pub(super) fn write_changes(storage: &Storage, shared: &Shared, changes: Vec<LeaseChange>) {
     if !changes.is_empty() {
-        storage.submit(shared.mailboxes.len(), &mut lease_entries(changes).collect(), false);
+        storage.submit(shared.mailboxes.len(), &mut journal::lease_entries(changes).collect(), false);
     }
 }
 

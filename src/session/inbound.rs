@@ -83,7 +83,8 @@ impl Session {
     }
 
     /// Remembers a QoS 2 packet until its PUBREL. In MQTT 5.0 the client must keep to the Receive Maximum of the CONNACK
-    /// [MQTT-3.3.4-9]; QoS 1 is acknowledged in the same turn and never adds up.
+    /// [MQTT-3.3.4-9]; QoS 1 packets, whose answers may wait for the disk, are bounded by
+    /// [`limits::UNANSWERED_MAX`](crate::limits::UNANSWERED_MAX).
     fn accept<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
         let v5 = self.connected.as_ref().is_some_and(|connected| connected.version.is_v5());
         if v5 && self.accepted.len() >= usize::from(turn.limits.receive_maximum) {

@@ -1,54 +1,40 @@
 //! What a shard says only when it is kept: acknowledged means on disk.
 //!
 //! Everything a turn writes down goes to the storage at its end, as one *submission*; what depends on it waits in a queue until the storage says up to which
-//! submission it is kept. What depends on other shards too is a *promise*: each of them owes an answer, called a leg.
+//! submission it is kept. What one packet or event writes down is a *section* (`section.rs`); what depends on other shards too is a *promise* (`promises.rs`).
+//! Which answer of a connection waits is in `answers.rs`, beside this file.
 //!
-//! A message of QoS 2 from a session that is written down, and a Will, must not be kept in part: else its publisher's repetition would be taken
-//! for known while a subscriber does not have it, or be routed to one who has. The shards that deliver such a message do not write
-//! down what they did but send it back, and the shard that accepted it writes down everything in one submission (an *assembly*).
-//!
-//! A *section* is what one packet or event writes down: entries of a section go the same way. Invariants: the entries of an open section are
-//! those of one packet or event alone; submissions are numbered without a gap; each leg is answered exactly once.
+//! Owner: the shard, in [`Keeping`]. Invariants: submissions are numbered without a gap; what waits is in the order of the submissions; nothing falls due before its
+//! submission is kept.
 //!
 //! Without a data directory, or at `durability = "memory"`, nothing waits and there are no legs.
+//!
+//! Test to read first: `cluster-tests/tests/durability/kill_rounds.rs`.
+
+mod promises;
+mod section;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseChange};
+use holdfast_raft::LeaseChange;
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
-use slab::Slab;
 
 use crate::journal;
+use crate::limits;
 use crate::mqtt::{Message, PacketId};
-use crate::session::{Answer, Asked, Item, Journal, Position, Wire as _};
+use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
 
-use super::mailbox::Event;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
 
-/// The number of a promise in the table of its shard.
-pub type PromiseKey = u32;
+use promises::Promises;
+use section::Section;
 
-/// A leg of a promise: what the shard that has it answers, and to whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leg {
-    /// The shard that waits.
-    pub shard: ShardId,
-    pub promise: PromiseKey,
-    /// Whether what is written down goes back to that shard, to be kept together with the rest.
-    pub parts: bool,
-}
-
-/// What a delivery owes to others, wherever the message goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Owed {
-    pub leg: Option<Leg>,
-    /// The item of a session that gave the message back: deleted together with what its next owner writes down.
-    pub from: Option<(OwnerId, ItemId)>,
-}
+pub(super) use promises::{Ended, Route};
+pub use promises::{Leg, Owed, PromiseKey};
 
 /// What happens when something is kept.
 pub(super) enum Due {
@@ -84,95 +70,7 @@ pub(super) enum Due {
     Nothing,
 }
 
-struct Promise {
-    /// Legs and submissions that are awaited, and one while it is being made.
-    waits: u32,
-    then: Then,
-}
-
-/// What happens when nothing is awaited any more.
-enum Then {
-    Due(Due),
-    /// The parts of a message are kept together.
-    Keep(Box<Assembly>),
-    /// Parts that this shard sent back are kept: its sessions are told.
-    Tell(Vec<(OwnerId, Asked)>),
-}
-
-/// What the shards have sent back of one message.
-struct Assembly {
-    /// The QoS 2 packet that brought the message.
-    packet: Option<(OwnerId, PacketId)>,
-    entries: Vec<Entry>,
-    asked: Vec<(OwnerId, Asked)>,
-    replies: Vec<Leg>,
-    /// What says that the Will has been published, if the message is one.
-    will: Option<Command>,
-    due: Due,
-}
-
-impl Assembly {
-    fn new() -> Assembly {
-        Assembly {
-            packet: None,
-            entries: Vec::new(),
-            asked: Vec::new(),
-            replies: Vec::new(),
-            will: None,
-            due: Due::Nothing,
-        }
-    }
-}
-
-/// Takes down what sessions write.
-#[derive(Default)]
-pub(super) struct Section {
-    defers: bool,
-    /// What is written down is one of the parts of a message.
-    parts: bool,
-    entries: Vec<Entry>,
-    asked: Vec<(OwnerId, Asked)>,
-}
-
-impl Journal for Section {
-    fn put(&mut self, owner: OwnerId, position: Position, item: Item<'_>) {
-        let body = match item {
-            Item::Message { queued, .. } => queued.message().map(|message| message.clone() as Arc<_>),
-            _ => None,
-        };
-        self.entries.push(Entry::Put { owner, item: position, value: journal::encode_item(item), body });
-    }
-
-    fn delete(&mut self, owner: OwnerId, position: Position) {
-        self.entries.push(Entry::Delete { owner, item: position });
-    }
-
-    fn defers(&self) -> bool {
-        self.defers
-    }
-
-    fn goes_round(&self) -> bool {
-        self.parts
-    }
-
-    fn ask(&mut self, owner: OwnerId, asked: Asked) {
-        self.asked.push((owner, asked));
-    }
-}
-
-/// How the message that is being routed is kept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Route {
-    /// Nobody waits for it.
-    #[default]
-    Unkept,
-    /// Its publisher waits until everybody has it.
-    Kept,
-    /// And it is kept everywhere or nowhere.
-    Whole,
-}
-
-/// See the module.
+/// What a shard has written down and what waits for it.
 pub(super) struct Keeping {
     storage: Option<Storage>,
     pub section: Section,
@@ -183,15 +81,7 @@ pub(super) struct Keeping {
     /// Whether anybody but the memory waits for the next submission.
     urgent: bool,
     submitted: u64,
-    promises: Slab<Promise>,
-    /// Those of them that gather the parts of a message, in the order of the messages.
-    assemblies: VecDeque<PromiseKey>,
-    route: Route,
-    /// The promise of the message that is being routed, once it has a leg.
-    routing: Option<PromiseKey>,
-    /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
-    parts_away: u32,
-    ended: Vec<OwnerId>,
+    promises: Promises,
     /// More is waiting for the disk than memory should hold: clients are not read from.
     pub behind: bool,
 }
@@ -211,12 +101,7 @@ impl Keeping {
             waiting: VecDeque::new(),
             urgent: false,
             submitted: 0,
-            promises: Slab::new(),
-            assemblies: VecDeque::new(),
-            route: Route::Unkept,
-            routing: None,
-            parts_away: 0,
-            ended: Vec::new(),
+            promises: Promises::default(),
             behind: false,
         }
     }
@@ -251,14 +136,12 @@ impl Keeping {
     /// The owner's session has ended.
     pub fn drop_owner(&mut self, owner: OwnerId) {
         self.section.entries.push(Entry::Drop { owner });
-        if self.parts_away > 0 {
-            self.ended.push(owner);
-        }
+        self.promises.session_ended(owner);
     }
 
     pub fn write_leases(&mut self, changes: Vec<LeaseChange>) {
         if self.storage.is_some() {
-            self.section.entries.extend(lease_entries(changes));
+            self.section.entries.extend(journal::lease_entries(changes));
         }
     }
 
@@ -284,115 +167,6 @@ impl Keeping {
         self.when_submitted(Waiting::Due(due), true);
     }
 
-    /// A message is about to be routed.
-    pub fn begin_route(&mut self, route: Route) {
-        self.close_section();
-        self.route = if self.defers() { route } else { Route::Unkept };
-        self.section.parts = self.route == Route::Whole;
-    }
-
-    /// A message is about to be delivered for which this leg waits.
-    pub fn begin_leg(&mut self, leg: Option<Leg>) {
-        self.section.parts |= leg.is_some_and(|leg| leg.parts);
-    }
-
-    /// Sets aside a route that is under way while other messages are delivered.
-    pub fn set_aside(&mut self) -> Aside {
-        let section = Section { defers: self.section.defers, ..Section::default() };
-        let section = std::mem::replace(&mut self.section, section);
-        Aside { section, route: std::mem::take(&mut self.route), routing: self.routing.take() }
-    }
-
-    pub fn take_up(&mut self, aside: Aside) {
-        self.close_section();
-        // The vectors that have grown are kept.
-        if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
-            self.section = aside.section;
-        }
-        (self.route, self.routing) = (aside.route, aside.routing);
-    }
-
-    /// A leg of the message that is being routed, if anybody waits for it.
-    pub fn open_leg(&mut self, own: ShardId) -> Option<Leg> {
-        if self.route == Route::Unkept {
-            return None;
-        }
-        let promise = self.routing.unwrap_or_else(|| self.open_promise());
-        self.promises[promise as usize].waits += 1;
-        Some(Leg { shard: own, promise, parts: self.route == Route::Whole })
-    }
-
-    fn open_promise(&mut self) -> PromiseKey {
-        let whole = self.route == Route::Whole;
-        let then = if whole { Then::Keep(Box::new(Assembly::new())) } else { Then::Due(Due::Nothing) };
-        let promise = self.promises.insert(Promise { waits: 1, then }) as PromiseKey;
-        if whole {
-            self.assemblies.push_back(promise);
-        }
-        self.routing = Some(promise);
-        promise
-    }
-
-    /// The message has been routed: `due` happens when it is kept. Returned when that is now.
-    pub fn end_route(&mut self, due: Due, will: Option<Command>) -> Ended {
-        let behind_others = self.route == Route::Whole && !self.assemblies.is_empty();
-        if behind_others && self.routing.is_none() && (will.is_some() || !self.section.entries.is_empty()) {
-            self.open_promise();
-        }
-        let route = std::mem::take(&mut self.route);
-        let Some(key) = self.routing.take() else {
-            let waits = route != Route::Unkept && !self.section.entries.is_empty();
-            return match will {
-                Some(will) => Ended::Will(will),
-                None if waits => {
-                    self.when_kept(due);
-                    Ended::Waits
-                }
-                None => {
-                    self.close_section();
-                    Ended::Now
-                }
-            };
-        };
-        let promise = &mut self.promises[key as usize];
-        if let Then::Keep(assembly) = &mut promise.then {
-            assembly.entries.append(&mut self.section.entries);
-            assembly.asked.append(&mut self.section.asked);
-            assembly.will = will;
-            assembly.due = due;
-            return Ended::Promised(key);
-        }
-        promise.then = Then::Due(due);
-        if !self.section.entries.is_empty() {
-            promise.waits += 1;
-            self.close_section();
-            self.when_submitted(Waiting::Promise(key), true);
-        }
-        Ended::Promised(key)
-    }
-
-    /// The packet that brought the message that is being routed.
-    pub fn name_route(&mut self, packet: Option<(OwnerId, PacketId)>) {
-        if let Some(key) = self.routing
-            && let Then::Keep(assembly) = &mut self.promises[key as usize].then
-        {
-            assembly.packet = packet;
-        }
-    }
-
-    /// The answer to a packet that has come again waits for what the first one waits for.
-    pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
-        let assembly = self.promises.iter_mut().find_map(|(_, promise)| match &mut promise.then {
-            Then::Keep(assembly) if assembly.packet == Some(packet) => Some(assembly),
-            _ => None,
-        });
-        match assembly {
-            // Its own answer was for a connection that is gone.
-            Some(assembly) => assembly.due = due,
-            None => self.when_kept(due),
-        }
-    }
-
     /// Hands over what this turn has written down. True if the disk is too far behind to read on.
     pub fn submit(&mut self, source: ShardId) {
         self.close_section();
@@ -402,166 +176,12 @@ impl Keeping {
             self.submitted += 1;
             let number = storage.submit(source.into(), &mut self.entries, std::mem::take(&mut self.urgent));
             debug_assert_eq!(number, self.submitted, "a shard is the only one that hands in as its source");
-            self.behind =
-                self.section.defers && storage.pending_bytes(source.into()) > crate::limits::UNWRITTEN_BYTES_HIGH;
+            self.behind = self.section.defers && storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
         }
     }
-}
-
-/// A route that was set aside.
-pub(super) struct Aside {
-    section: Section,
-    route: Route,
-    routing: Option<PromiseKey>,
-}
-
-/// What [`Keeping::end_route`] leaves to do.
-pub(super) enum Ended {
-    Now,
-    Waits,
-    /// The promise is made but for the wait of its maker: see [`Shard::answered`].
-    Promised(PromiseKey),
-    /// Nobody else has to keep the message of this Will: the command belongs to the same section.
-    Will(Command),
-}
-
-/// Changes of leases as entries.
-pub fn lease_entries(changes: Vec<LeaseChange>) -> impl Iterator<Item = Entry> {
-    changes.into_iter().flat_map(|LeaseChange { gone, image }| {
-        let owner = journal::LEASES;
-        let put =
-            image.map(|image| Entry::Put { owner, item: image.item, value: journal::encode_lease(&image), body: None });
-        put.into_iter().chain(gone.map(|item| Entry::Delete { owner, item }))
-    })
 }
 
 impl Shard {
-    /// What happened while a message of another shard, or one that was given back, was delivered goes where its leg says.
-    pub(super) fn delivered(&mut self, owed: Owed) {
-        if let Some((owner, item)) = owed.from {
-            self.keeping.delete(owner, item);
-        }
-        let Some(leg) = owed.leg else {
-            self.keeping.close_section();
-            return;
-        };
-        if leg.parts {
-            self.send_parts(leg);
-        } else if self.keeping.section.entries.is_empty() {
-            self.keeping.close_section();
-            self.reply(leg);
-        } else {
-            self.keeping.when_kept(Due::Reply(leg));
-        }
-    }
-
-    fn send_parts(&mut self, leg: Leg) {
-        let entries = std::mem::take(&mut self.keeping.section.entries);
-        let asked = std::mem::take(&mut self.keeping.section.asked);
-        if leg.shard == self.id {
-            self.add_parts(leg.promise, entries, asked, None);
-            return;
-        }
-        let reply = (!entries.is_empty()).then(|| self.promise_to_tell(asked));
-        self.mail(leg.shard, Event::Parts { promise: leg.promise, entries, reply });
-    }
-
-    /// Sessions that asked are told when the shard that keeps their parts says so.
-    fn promise_to_tell(&mut self, asked: Vec<(OwnerId, Asked)>) -> Leg {
-        self.keeping.parts_away += 1;
-        let promise = self.keeping.promises.insert(Promise { waits: 1, then: Then::Tell(asked) }) as PromiseKey;
-        Leg { shard: self.id, promise, parts: true }
-    }
-
-    /// Parts of a message of this shard have come back.
-    pub(super) fn add_parts(
-        &mut self,
-        promise: PromiseKey,
-        entries: Vec<Entry>,
-        asked: Vec<(OwnerId, Asked)>,
-        reply: Option<Leg>,
-    ) {
-        if let Some(Promise { then: Then::Keep(assembly), .. }) = self.promise_mut(promise) {
-            assembly.entries.extend(entries);
-            assembly.asked.extend(asked);
-            assembly.replies.extend(reply);
-        }
-        self.answered(promise);
-    }
-
-    fn promise_mut(&mut self, key: PromiseKey) -> Option<&mut Promise> {
-        self.keeping.promises.get_mut(key as usize)
-    }
-
-    /// Tells the shard that waits for a leg.
-    fn reply(&mut self, leg: Leg) {
-        if leg.shard == self.id {
-            self.answered(leg.promise);
-        } else {
-            self.mail(leg.shard, Event::Answered { promise: leg.promise });
-        }
-    }
-
-    /// One of the things that a promise waits for has come.
-    pub(super) fn answered(&mut self, key: PromiseKey) {
-        let Some(promise) = self.promise_mut(key) else {
-            debug_assert!(false, "a leg is answered once");
-            return;
-        };
-        promise.waits -= 1;
-        if promise.waits > 0 {
-            return;
-        }
-        if matches!(promise.then, Then::Keep(_)) {
-            self.seal_in_order();
-            return;
-        }
-        match self.keeping.promises.remove(key as usize).then {
-            Then::Due(due) => self.fall_due(due),
-            Then::Tell(asked) => self.parts_are_kept(asked),
-            Then::Keep(_) => {}
-        }
-    }
-
-    /// Keeps the messages whose parts are all here, but none before an earlier one: after a crash its publisher would send that again, behind it.
-    fn seal_in_order(&mut self) {
-        while let Some(key) = self.keeping.assemblies.front().copied()
-            && self.keeping.promises[key as usize].waits == 0
-        {
-            self.keeping.assemblies.pop_front();
-            if let Then::Keep(assembly) = self.keeping.promises.remove(key as usize).then {
-                self.seal(*assembly);
-            }
-        }
-    }
-
-    /// All parts of a message are here: they are kept together.
-    fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, due, .. } = assembly;
-        self.keeping.close_section();
-        self.keeping.section.entries.extend(entries);
-        self.keeping.section.asked.extend(asked);
-        if let Some(will) = will {
-            self.propose(will);
-        }
-        self.keeping.close_section();
-        self.keeping.when_kept(due);
-        replies.into_iter().for_each(|leg| self.keeping.when_kept(Due::Reply(leg)));
-    }
-
-    /// What this shard sent back to another one is kept there.
-    fn parts_are_kept(&mut self, asked: Vec<(OwnerId, Asked)>) {
-        asked.into_iter().for_each(|(owner, asked)| self.tell(owner, asked));
-        self.keeping.parts_away -= 1;
-        if self.keeping.parts_away == 0 {
-            // Items that came behind the end of their session.
-            for owner in std::mem::take(&mut self.keeping.ended) {
-                self.keeping.section.entries.push(Entry::Drop { owner });
-            }
-            self.keeping.close_section();
-        }
-    }
-
     /// Everything up to a submission is kept.
     pub(super) fn kept(&mut self, submission: u64) {
         while let Some((_, waiting)) = self.keeping.waiting.pop_front_if(|(at, _)| *at <= submission) {
@@ -577,7 +197,7 @@ impl Shard {
 
     fn look_whether_behind(&mut self) {
         let pending = self.keeping.storage.as_ref().map_or(0, |storage| storage.pending_bytes(self.id.into()));
-        if pending < crate::limits::UNWRITTEN_BYTES_HIGH / 2 {
+        if pending < limits::UNWRITTEN_BYTES_HIGH / 2 {
             self.keeping.behind = false;
             self.read_on();
         }
@@ -646,56 +266,6 @@ impl Shard {
         if slot.session.kept(&mut turn, packet_id, Some(&mut connection.outbox)) {
             self.pump(key);
             self.mark_dirty(key);
-        }
-    }
-
-    /// Answers a packet of a client: now, or when `due_number` falls due; never before the answer to an earlier packet.
-    pub(super) fn answer(&mut self, key: ConnectionKey, answer: Answer, ready: bool) {
-        let connection = &mut self.connections[key as usize];
-        if ready && connection.answers.is_empty() {
-            self.write_answer(key, answer);
-        } else {
-            connection.answers.push_back((answer, ready));
-        }
-    }
-
-    /// What the next answer on a connection waits for.
-    pub(super) fn answer_due(&self, key: ConnectionKey) -> Due {
-        let connection = &self.connections[key as usize];
-        let number = connection.answered + connection.answers.len() as u64;
-        Due::Answer { connection: key, serial: connection.serial, number }
-    }
-
-    fn write_answer(&mut self, key: ConnectionKey, answer: Answer) {
-        let connection = &mut self.connections[key as usize];
-        let super::connection::State::Open { session } = connection.state else {
-            return;
-        };
-        connection.outbox.prepare(&mut self.pool);
-        self.sessions[session as usize].session.write_answer(answer, connection.outbox.buffer());
-        self.mark_dirty(key);
-    }
-
-    fn release_answer(&mut self, key: ConnectionKey, serial: u64, number: u64) {
-        let Some(connection) = self.connection(key).filter(|connection| connection.serial == serial) else {
-            return;
-        };
-        let at = number - connection.answered;
-        if let Some((_, ready)) = connection.answers.get_mut(at as usize) {
-            *ready = true;
-        }
-        while let Some(connection) = self.connections.get_mut(key as usize)
-            && let Some((answer, _)) = connection.answers.pop_front_if(|(_, ready)| *ready)
-        {
-            connection.answered += 1;
-            self.write_answer(key, answer);
-        }
-        if let Some(connection) = self.connection(key)
-            && connection.unanswered
-            && connection.answers.len() < crate::limits::UNANSWERED_MAX / 2
-        {
-            connection.unanswered = false;
-            self.wake(key);
         }
     }
 }

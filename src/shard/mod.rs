@@ -6,16 +6,18 @@
 //! were ready in the same turn and writes once for each connection that has something to send.
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
-//! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk.
+//! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
+//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
+mod answers;
 pub mod byte_stream;
 pub mod clock;
 mod connecting;
 mod connection;
 pub mod greeted;
-pub mod keeping;
+mod keeping;
 pub mod mailbox;
 mod outbox;
 mod packets;

@@ -1,0 +1,63 @@
+//! The answers of a connection: PUBACK, PUBREC and PUBCOMP leave in the order of the packets that they answer [MQTT-4.6.0-2 to -4], although one may wait for the
+//! disk and the next one not.
+//!
+//! Owner: the connection, in `answers` and `answered`. Invariant: the front of the queue waits for something; an answer has the number `answered` plus its place in the queue.
+
+use crate::limits;
+use crate::session::{Answer, Wire as _};
+
+use super::connection::State;
+use super::keeping::Due;
+use super::{ConnectionKey, Shard};
+
+impl Shard {
+    /// Answers a packet of a client: now, or when its [`Shard::answer_due`] falls due; never before the answer to an earlier packet.
+    pub(super) fn answer(&mut self, key: ConnectionKey, answer: Answer, ready: bool) {
+        let connection = &mut self.connections[key as usize];
+        if ready && connection.answers.is_empty() {
+            self.write_answer(key, answer);
+        } else {
+            connection.answers.push_back((answer, ready));
+        }
+    }
+
+    /// What the next answer on a connection waits for.
+    pub(super) fn answer_due(&self, key: ConnectionKey) -> Due {
+        let connection = &self.connections[key as usize];
+        let number = connection.answered + connection.answers.len() as u64;
+        Due::Answer { connection: key, serial: connection.serial, number }
+    }
+
+    fn write_answer(&mut self, key: ConnectionKey, answer: Answer) {
+        let connection = &mut self.connections[key as usize];
+        let State::Open { session } = connection.state else {
+            return;
+        };
+        connection.outbox.prepare(&mut self.pool);
+        self.sessions[session as usize].session.write_answer(answer, connection.outbox.buffer());
+        self.mark_dirty(key);
+    }
+
+    pub(super) fn release_answer(&mut self, key: ConnectionKey, serial: u64, number: u64) {
+        let Some(connection) = self.connection(key).filter(|connection| connection.serial == serial) else {
+            return;
+        };
+        let at = number - connection.answered;
+        if let Some((_, ready)) = connection.answers.get_mut(at as usize) {
+            *ready = true;
+        }
+        while let Some(connection) = self.connections.get_mut(key as usize)
+            && let Some((answer, _)) = connection.answers.pop_front_if(|(_, ready)| *ready)
+        {
+            connection.answered += 1;
+            self.write_answer(key, answer);
+        }
+        if let Some(connection) = self.connection(key)
+            && connection.unanswered
+            && connection.answers.len() < limits::UNANSWERED_MAX / 2
+        {
+            connection.unanswered = false;
+            self.wake(key);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What waits for other shards: promises, and the messages that are kept everywhere or nowhere.
+//!
+//! A *promise* is made when a message that is to be kept goes to another shard. Each shard that has a part in it owes an answer, a *leg*; when
+//! all legs and the shard's own submission are there, what was promised happens.
+//!
+//! A message of QoS 2 from a session that is written down, and a Will, must not be kept in part: else its publisher's repetition would be taken
+//! for known while a subscriber does not have it, or be routed to one who has. The shards that deliver such a message do not write
+//! down what they did but send it back, and the shard that accepted it writes down everything in one submission (an *assembly*).
+//!
+//! Owner: the shard that accepted the message, in [`Promises`]. Invariants: each leg is answered exactly once; assemblies are sealed in the order in which
+//! their messages came.
+//!
+//! Test to read first: `cluster-tests/tests/durability/handshakes.rs`.
+
+use std::collections::VecDeque;
+
+use holdfast_raft::Command;
+use holdfast_storage::{Entry, ItemId, OwnerId};
+use slab::Slab;
+
+use crate::mqtt::PacketId;
+use crate::session::Asked;
+use crate::subscriptions::ShardId;
+
+use super::super::Shard;
+use super::super::mailbox::Event;
+use super::section::Section;
+use super::{Due, Keeping, Waiting};
+
+/// The number of a promise in the table of its shard.
+pub type PromiseKey = u32;
+
+/// A leg of a promise: what the shard that has it answers, and to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leg {
+    /// The shard that waits.
+    pub shard: ShardId,
+    pub promise: PromiseKey,
+    /// Whether what is written down goes back to that shard, to be kept together with the rest.
+    pub parts: bool,
+}
+
+/// What a delivery owes to others, wherever the message goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Owed {
+    pub leg: Option<Leg>,
+    /// The item of a session that gave the message back: deleted together with what its next owner writes down.
+    pub from: Option<(OwnerId, ItemId)>,
+}
+
+/// How the message that is being routed is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::shard) enum Route {
+    /// Nobody waits for it.
+    #[default]
+    Unkept,
+    /// Its publisher waits until everybody has it.
+    Kept,
+    /// And it is kept everywhere or nowhere.
+    Whole,
+}
+
+struct Promise {
+    /// Legs and submissions that are awaited, and one while it is being made.
+    waits: u32,
+    then: Then,
+}
+
+/// What happens when nothing is awaited any more.
+enum Then {
+    Due(Due),
+    /// The parts of a message are kept together.
+    Keep(Box<Assembly>),
+    /// Parts that this shard sent back are kept: its sessions are told.
+    Tell(Vec<(OwnerId, Asked)>),
+}
+
+/// What the shards have sent back of one message.
+struct Assembly {
+    /// The QoS 2 packet that brought the message.
+    packet: Option<(OwnerId, PacketId)>,
+    entries: Vec<Entry>,
+    asked: Vec<(OwnerId, Asked)>,
+    replies: Vec<Leg>,
+    /// What says that the Will has been published, if the message is one.
+    will: Option<Command>,
+    due: Due,
+}
+
+impl Assembly {
+    fn new() -> Assembly {
+        Assembly {
+            packet: None,
+            entries: Vec::new(),
+            asked: Vec::new(),
+            replies: Vec::new(),
+            will: None,
+            due: Due::Nothing,
+        }
+    }
+}
+
+/// A route that was set aside.
+pub(in crate::shard) struct Aside {
+    section: Section,
+    route: Route,
+    routing: Option<PromiseKey>,
+}
+
+/// What [`Keeping::end_route`] leaves to do.
+pub(in crate::shard) enum Ended {
+    Now,
+    Waits,
+    /// The promise is made but for the wait of its maker: see [`Shard::answered`].
+    Promised(PromiseKey),
+    /// Nobody else has to keep the message of this Will: the command belongs to the same section.
+    Will(Command),
+}
+
+/// The promises of a shard, and the message that it is routing.
+#[derive(Default)]
+pub(super) struct Promises {
+    table: Slab<Promise>,
+    /// Those of them that gather the parts of a message, in the order of the messages.
+    assemblies: VecDeque<PromiseKey>,
+    route: Route,
+    /// The promise of the message that is being routed, once it has a leg.
+    routing: Option<PromiseKey>,
+    /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
+    parts_away: u32,
+    ended: Vec<OwnerId>,
+}
+
+impl Promises {
+    /// A session has ended, and perhaps items of it are on their way to be kept elsewhere.
+    pub(super) fn session_ended(&mut self, owner: OwnerId) {
+        if self.parts_away > 0 {
+            self.ended.push(owner);
+        }
+    }
+}
+
+impl Keeping {
+    /// A message is about to be routed.
+    pub fn begin_route(&mut self, route: Route) {
+        self.close_section();
+        self.promises.route = if self.defers() { route } else { Route::Unkept };
+        self.section.parts = self.promises.route == Route::Whole;
+    }
+
+    /// A message is about to be delivered for which this leg waits.
+    pub fn begin_leg(&mut self, leg: Option<Leg>) {
+        self.section.parts |= leg.is_some_and(|leg| leg.parts);
+    }
+
+    /// Sets aside a route that is under way while other messages are delivered.
+    pub fn set_aside(&mut self) -> Aside {
+        let section = Section { defers: self.section.defers, ..Section::default() };
+        let section = std::mem::replace(&mut self.section, section);
+        Aside { section, route: std::mem::take(&mut self.promises.route), routing: self.promises.routing.take() }
+    }
+
+    pub fn take_up(&mut self, aside: Aside) {
+        self.close_section();
+        // The vectors that have grown are kept.
+        if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
+            self.section = aside.section;
+        }
+        (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
+    }
+
+    /// A leg of the message that is being routed, if anybody waits for it.
+    pub fn open_leg(&mut self, own: ShardId) -> Option<Leg> {
+        if self.promises.route == Route::Unkept {
+            return None;
+        }
+        let promise = self.promises.routing.unwrap_or_else(|| self.open_promise());
+        self.promises.table[promise as usize].waits += 1;
+        Some(Leg { shard: own, promise, parts: self.promises.route == Route::Whole })
+    }
+
+    fn open_promise(&mut self) -> PromiseKey {
+        let whole = self.promises.route == Route::Whole;
+        let then = if whole { Then::Keep(Box::new(Assembly::new())) } else { Then::Due(Due::Nothing) };
+        let promise = self.promises.table.insert(Promise { waits: 1, then }) as PromiseKey;
+        if whole {
+            self.promises.assemblies.push_back(promise);
+        }
+        self.promises.routing = Some(promise);
+        promise
+    }
+
+    /// The message has been routed: `due` happens when it is kept. Returned when that is now.
+    pub fn end_route(&mut self, due: Due, will: Option<Command>) -> Ended {
+        let behind_others = self.promises.route == Route::Whole && !self.promises.assemblies.is_empty();
+        if behind_others && self.promises.routing.is_none() && (will.is_some() || !self.section.entries.is_empty()) {
+            self.open_promise();
+        }
+        let route = std::mem::take(&mut self.promises.route);
+        let Some(key) = self.promises.routing.take() else {
+            let waits = route != Route::Unkept && !self.section.entries.is_empty();
+            return match will {
+                Some(will) => Ended::Will(will),
+                None if waits => {
+                    self.when_kept(due);
+                    Ended::Waits
+                }
+                None => {
+                    self.close_section();
+                    Ended::Now
+                }
+            };
+        };
+        let promise = &mut self.promises.table[key as usize];
+        if let Then::Keep(assembly) = &mut promise.then {
+            assembly.entries.append(&mut self.section.entries);
+            assembly.asked.append(&mut self.section.asked);
+            assembly.will = will;
+            assembly.due = due;
+            return Ended::Promised(key);
+        }
+        promise.then = Then::Due(due);
+        if !self.section.entries.is_empty() {
+            promise.waits += 1;
+            self.close_section();
+            self.when_submitted(Waiting::Promise(key), true);
+        }
+        Ended::Promised(key)
+    }
+
+    /// The packet that brought the message that is being routed.
+    pub fn name_route(&mut self, packet: Option<(OwnerId, PacketId)>) {
+        if let Some(key) = self.promises.routing
+            && let Then::Keep(assembly) = &mut self.promises.table[key as usize].then
+        {
+            assembly.packet = packet;
+        }
+    }
+
+    /// The answer to a packet that has come again waits for what the first one waits for.
+    pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
+        let assembly = self.promises.table.iter_mut().find_map(|(_, promise)| match &mut promise.then {
+            Then::Keep(assembly) if assembly.packet == Some(packet) => Some(assembly),
+            _ => None,
+        });
+        match assembly {
+            // Its own answer was for a connection that is gone.
+            Some(assembly) => assembly.due = due,
+            None => self.when_kept(due),
+        }
+    }
+}
+
+impl Shard {
+    /// What happened while a message of another shard, or one that was given back, was delivered goes where its leg says.
+    pub(in crate::shard) fn delivered(&mut self, owed: Owed) {
+        if let Some((owner, item)) = owed.from {
+            self.keeping.delete(owner, item);
+        }
+        let Some(leg) = owed.leg else {
+            self.keeping.close_section();
+            return;
+        };
+        if leg.parts {
+            self.send_parts(leg);
+        } else if self.keeping.section.entries.is_empty() {
+            self.keeping.close_section();
+            self.reply(leg);
+        } else {
+            self.keeping.when_kept(Due::Reply(leg));
+        }
+    }
+
+    fn send_parts(&mut self, leg: Leg) {
+        let entries = std::mem::take(&mut self.keeping.section.entries);
+        let asked = std::mem::take(&mut self.keeping.section.asked);
+        if leg.shard == self.id {
+            self.add_parts(leg.promise, entries, asked, None);
+            return;
+        }
+        let reply = (!entries.is_empty()).then(|| self.promise_to_tell(asked));
+        self.mail(leg.shard, Event::Parts { promise: leg.promise, entries, reply });
+    }
+
+    /// Sessions that asked are told when the shard that keeps their parts says so.
+    fn promise_to_tell(&mut self, asked: Vec<(OwnerId, Asked)>) -> Leg {
+        self.keeping.promises.parts_away += 1;
+        let promise = self.keeping.promises.table.insert(Promise { waits: 1, then: Then::Tell(asked) }) as PromiseKey;
+        Leg { shard: self.id, promise, parts: true }
+    }
+
+    /// Parts of a message of this shard have come back.
+    pub(in crate::shard) fn add_parts(
+        &mut self,
+        promise: PromiseKey,
+        entries: Vec<Entry>,
+        asked: Vec<(OwnerId, Asked)>,
+        reply: Option<Leg>,
+    ) {
+        if let Some(Promise { then: Then::Keep(assembly), .. }) = self.promise_mut(promise) {
+            assembly.entries.extend(entries);
+            assembly.asked.extend(asked);
+            assembly.replies.extend(reply);
+        }
+        self.answered(promise);
+    }
+
+    fn promise_mut(&mut self, key: PromiseKey) -> Option<&mut Promise> {
+        self.keeping.promises.table.get_mut(key as usize)
+    }
+
+    /// Tells the shard that waits for a leg.
+    pub(super) fn reply(&mut self, leg: Leg) {
+        if leg.shard == self.id {
+            self.answered(leg.promise);
+        } else {
+            self.mail(leg.shard, Event::Answered { promise: leg.promise });
+        }
+    }
+
+    /// One of the things that a promise waits for has come.
+    pub(in crate::shard) fn answered(&mut self, key: PromiseKey) {
+        let Some(promise) = self.promise_mut(key) else {
+            debug_assert!(false, "a leg is answered once");
+            return;
+        };
+        promise.waits -= 1;
+        if promise.waits > 0 {
+            return;
+        }
+        if matches!(promise.then, Then::Keep(_)) {
+            self.seal_in_order();
+            return;
+        }
+        match self.keeping.promises.table.remove(key as usize).then {
+            Then::Due(due) => self.fall_due(due),
+            Then::Tell(asked) => self.parts_are_kept(asked),
+            Then::Keep(_) => {}
+        }
+    }
+
+    /// Keeps the messages whose parts are all here, but none before an earlier one: after a crash its publisher would send that again, behind it.
+    fn seal_in_order(&mut self) {
+        while let Some(key) = self.keeping.promises.assemblies.front().copied()
+            && self.keeping.promises.table[key as usize].waits == 0
+        {
+            self.keeping.promises.assemblies.pop_front();
+            if let Then::Keep(assembly) = self.keeping.promises.table.remove(key as usize).then {
+                self.seal(*assembly);
+            }
+        }
+    }
+
+    /// All parts of a message are here: they are kept together.
+    fn seal(&mut self, assembly: Assembly) {
+        let Assembly { entries, asked, replies, will, due, .. } = assembly;
+        self.keeping.close_section();
+        self.keeping.section.entries.extend(entries);
+        self.keeping.section.asked.extend(asked);
+        if let Some(will) = will {
+            self.propose(will);
+        }
+        self.keeping.close_section();
+        self.keeping.when_kept(due);
+        replies.into_iter().for_each(|leg| self.keeping.when_kept(Due::Reply(leg)));
+    }
+
+    /// What this shard sent back to another one is kept there.
+    fn parts_are_kept(&mut self, asked: Vec<(OwnerId, Asked)>) {
+        asked.into_iter().for_each(|(owner, asked)| self.tell(owner, asked));
+        self.keeping.promises.parts_away -= 1;
+        if self.keeping.promises.parts_away == 0 {
+            // Items that came behind the end of their session.
+            for owner in std::mem::take(&mut self.keeping.promises.ended) {
+                self.keeping.section.entries.push(Entry::Drop { owner });
+            }
+            self.keeping.close_section();
+        }
+    }
+}

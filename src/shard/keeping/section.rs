@@ -1,0 +1,49 @@
+//! A section: what one packet or event writes down.
+//!
+//! Entries of a section go the same way: with the next submission of the shard, or with the parts of a message to the shard that accepted it. Invariant: the
+//! entries of an open section are those of one packet or event alone.
+
+use std::sync::Arc;
+
+use holdfast_storage::{Entry, OwnerId};
+
+use crate::journal;
+use crate::session::{Asked, Item, Journal, Position};
+
+/// Takes down what sessions write.
+#[derive(Default)]
+pub(in crate::shard) struct Section {
+    /// Whether answers wait for the disk.
+    pub(super) defers: bool,
+    /// What is written down is one of the parts of a message.
+    pub(super) parts: bool,
+    pub(super) entries: Vec<Entry>,
+    /// Who is to be told when the entries are kept.
+    pub(super) asked: Vec<(OwnerId, Asked)>,
+}
+
+impl Journal for Section {
+    fn put(&mut self, owner: OwnerId, position: Position, item: Item<'_>) {
+        let body = match item {
+            Item::Message { queued, .. } => queued.message().map(|message| message.clone() as Arc<_>),
+            _ => None,
+        };
+        self.entries.push(Entry::Put { owner, item: position, value: journal::encode_item(item), body });
+    }
+
+    fn delete(&mut self, owner: OwnerId, position: Position) {
+        self.entries.push(Entry::Delete { owner, item: position });
+    }
+
+    fn defers(&self) -> bool {
+        self.defers
+    }
+
+    fn goes_round(&self) -> bool {
+        self.parts
+    }
+
+    fn ask(&mut self, owner: OwnerId, asked: Asked) {
+        self.asked.push((owner, asked));
+    }
+}
