@@ -28,6 +28,7 @@ pub struct Header {
     pub began: u64,
 }
 
+/// `began`: see [`Header`].
 pub fn encode_header(client_id: &str, began: u64) -> Value {
     let mut out = Value::new();
     out.u8(VERSION);
@@ -48,6 +49,7 @@ impl Header {
     }
 }
 
+/// The value of an item. Of a message, what has to be known before its body is read.
 pub fn encode_item(item: Item<'_>) -> Value {
     let mut out = Value::new();
     out.u8(VERSION);

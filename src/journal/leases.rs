@@ -20,6 +20,7 @@ pub fn lease_entries(changes: Vec<LeaseChange>) -> impl Iterator<Item = Entry> {
     })
 }
 
+/// The newest state of a lease, which replaces every earlier item of its client.
 pub fn encode_lease(image: &LeaseImage) -> Value {
     let LeaseImage { client, epoch, began, expiry_secs, connected, detached_since, ended, will, wills_due, .. } = image;
     let mut out = Value::new();

@@ -70,6 +70,16 @@ pub(super) enum Due {
     Nothing,
 }
 
+impl Due {
+    /// The connection, with its serial, that waits for the answer to a packet.
+    fn connection(&self) -> Option<(ConnectionKey, u64)> {
+        match *self {
+            Due::Answer { connection, serial, .. } => Some((connection, serial)),
+            _ => None,
+        }
+    }
+}
+
 /// What a shard has written down and what waits for it.
 pub(super) struct Keeping {
     storage: Option<Storage>,
@@ -106,6 +116,7 @@ impl Keeping {
         }
     }
 
+    /// `None`: the node has no data directory.
     pub fn storage(&self) -> Option<&Storage> {
         self.storage.as_ref()
     }
@@ -120,6 +131,7 @@ impl Keeping {
         !self.entries.is_empty() || !self.section.entries.is_empty() || self.urgent
     }
 
+    /// Writes down an item that is not of a session's own making: a header, or a retained message.
     pub fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
         if self.storage.is_some() {
             let body = body.map(|message| message as Arc<_>);
@@ -139,6 +151,7 @@ impl Keeping {
         self.promises.session_ended(owner);
     }
 
+    /// Writes down what a command has changed in the leases.
     pub fn write_leases(&mut self, changes: Vec<LeaseChange>) {
         if self.storage.is_some() {
             self.section.entries.extend(journal::lease_entries(changes));

@@ -10,7 +10,7 @@
 //! | `incomplete` | says that the directory is being filled and is none yet ([`Unborn`]) | before anything else of it |
 //! | `quarantine/` | copies of damaged files, for people | when damage is found and `on_corruption = "quarantine"` |
 //!
-//! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. A
+//! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. Then `alive`, then the journal. A
 //! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
 //! pass for a node that never had one.
 //!
@@ -19,7 +19,8 @@
 //! Files come into being in one step: written beside their place, synced, renamed, and the directory synced.
 //!
 //! What goes into the journal: entries of keyed items ([`Entry`]), handed in by many threads and written by one ([`Storage`], module `commit`), and the index over them
-//! that says what is live and where (module `items`).
+//! that says what is live and where (module `items`). All of it goes through one door to the file system ([`disk`]), of which the tests have one that forgets, tears and
+//! fails.
 //!
 //! Test to read first: `identity::tests::the_identity_is_made_once_and_kept`.
 

@@ -54,6 +54,27 @@ fn a_publish_sent_again_after_its_pubrec_is_known() {
 }
 
 #[test]
+fn a_publish_sent_again_before_its_pubrec_is_answered_as_often_as_it_came() {
+    for version in BOTH_VERSIONS {
+        let scene = Scene::new();
+        // Most of them are on other shards than the publisher, whose PUBREC waits for what they have to keep.
+        for number in 0..16 {
+            scene.leave_session(&kept(version, &format!("s{number}")), "t", 2);
+        }
+        let (mut publisher, _) = scene.connect(&kept(version, "p"));
+        // At once, so that both are read before anything is on disk.
+        let both = [message(7).bytes(version), message(7).dup().bytes(version)].concat();
+        publisher.send(&both);
+        for _ in 0..2 {
+            assert_eq!(publisher.wait_pubrec(7), 0);
+        }
+        release(&mut publisher, 7);
+        let mut first = scene.resume(&kept(version, "s0"));
+        assert_eq!(texts(&scene.drain(&mut first, "t")), ["message"]);
+    }
+}
+
+#[test]
 fn a_publish_cut_off_before_its_pubrec_is_taken_once() {
     for version in BOTH_VERSIONS {
         let (mut scene, mut publisher) = begin(version);

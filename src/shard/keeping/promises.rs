@@ -84,7 +84,8 @@ struct Assembly {
     replies: Vec<Leg>,
     /// What says that the Will has been published, if the message is one.
     will: Option<Command>,
-    due: Due,
+    /// The answer to the packet, and one for each time that it came again.
+    dues: Vec<Due>,
 }
 
 impl Assembly {
@@ -95,7 +96,7 @@ impl Assembly {
             asked: Vec::new(),
             replies: Vec::new(),
             will: None,
-            due: Due::Nothing,
+            dues: Vec::new(),
         }
     }
 }
@@ -160,12 +161,15 @@ impl Keeping {
         Aside { section, route: std::mem::take(&mut self.promises.route), routing: self.promises.routing.take() }
     }
 
+    /// Goes on with a route that was set aside.
     pub fn take_up(&mut self, aside: Aside) {
         self.close_section();
+        let parts = aside.section.parts;
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
             self.section = aside.section;
         }
+        self.section.parts = parts;
         (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
     }
 
@@ -216,7 +220,7 @@ impl Keeping {
             assembly.entries.append(&mut self.section.entries);
             assembly.asked.append(&mut self.section.asked);
             assembly.will = will;
-            assembly.due = due;
+            assembly.dues.push(due);
             return Ended::Promised(key);
         }
         promise.then = Then::Due(due);
@@ -244,8 +248,11 @@ impl Keeping {
             _ => None,
         });
         match assembly {
-            // Its own answer was for a connection that is gone.
-            Some(assembly) => assembly.due = due,
+            Some(assembly) => {
+                // An answer for a connection that is gone is nobody's.
+                assembly.dues.retain(|earlier| earlier.connection() == due.connection());
+                assembly.dues.push(due);
+            }
             None => self.when_kept(due),
         }
     }
@@ -353,7 +360,7 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, due, .. } = assembly;
+        let Assembly { entries, asked, replies, will, dues, .. } = assembly;
         self.keeping.close_section();
         self.keeping.section.entries.extend(entries);
         self.keeping.section.asked.extend(asked);
@@ -361,7 +368,7 @@ impl Shard {
             self.propose(will);
         }
         self.keeping.close_section();
-        self.keeping.when_kept(due);
+        dues.into_iter().for_each(|due| self.keeping.when_kept(due));
         replies.into_iter().for_each(|leg| self.keeping.when_kept(Due::Reply(leg)));
     }
 
