@@ -1,5 +1,6 @@
 //! A client that sends any packets to its session, while messages come for it, its outbox fills up and empties, and it reconnects: nothing
-//! panics, everything written is whole packets, and the records of the session give back its queue and its packet identifiers.
+//! panics, everything written is whole packets, and what the session has written down gives back its queue and its packet identifiers; with a disk that
+//! keeps at once, later, or not yet, and messages that are read back from it.
 
 #![no_main]
 
@@ -10,7 +11,10 @@ use holdfast::metrics::ShardMetrics;
 use holdfast::mqtt::{
     Connect, Message, Packet, Peer, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, decode, next_frame,
 };
-use holdfast::session::{Delivery, Inbound, Limits, Outgoing, QueueFull, Record, Session, Turn, Wire, accept};
+use holdfast::session::{
+    Asked, Delivery, Inbound, Limits, Outgoing, QueueFull, Restored, Session, Shelf, Turn, Wire, accept,
+};
+use holdfast_storage::OwnerId;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
@@ -38,14 +42,14 @@ struct World {
     pipe: Pipe,
     limits: Limits,
     metrics: ShardMetrics,
-    records: Vec<Record>,
+    shelf: Shelf,
     now: u64,
     epoch: u64,
 }
 
 impl World {
-    fn turn(&mut self) -> (&mut Session, &mut Pipe, Turn<'_, &mut Vec<Record>>) {
-        let turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.records };
+    fn turn(&mut self) -> (&mut Session, &mut Pipe, Turn<'_, &mut Shelf>) {
+        let turn = Turn { now: self.now, limits: &self.limits, metrics: &self.metrics, journal: &mut self.shelf };
         (&mut self.session, &mut self.pipe, turn)
     }
 
@@ -105,12 +109,15 @@ impl World {
         let served = match packet {
             Packet::Publish(publish) => session.publish(&mut turn, publish).map(|inbound| {
                 let reason = if let Inbound::Refused(reason) = inbound { reason } else { ReasonCode::Success };
-                session.acknowledge(&mut turn, publish, reason, pipe.buffer());
+                if let Some(answer) = session.acknowledge(&mut turn, publish, reason) {
+                    session.write_answer(answer, pipe.buffer());
+                }
             }),
             Packet::PubAck(ack) => session.puback(&mut turn, ack.packet_id),
             Packet::PubRec(ack) => session.pubrec(&mut turn, ack, pipe.buffer()),
             Packet::PubRel(ack) => {
-                session.pubrel(&mut turn, ack.packet_id, pipe.buffer());
+                let answer = session.pubrel(&mut turn, ack.packet_id);
+                session.write_answer(answer, pipe.buffer());
                 Ok(())
             }
             Packet::PubComp(ack) => session.pubcomp(&mut turn, ack.packet_id),
@@ -128,10 +135,42 @@ impl World {
             at += frame.total_len;
         }
         assert_eq!(at, self.pipe.bytes.len(), "half a packet");
-        let mut restored = Session::new("c".into());
-        self.records.iter().cloned().for_each(|record| restored.restore(record));
-        assert_eq!(restored.queue(), self.session.queue());
+        let mut restored = Session::new("c".into(), None);
+        self.shelf.items.iter().for_each(|(position, item)| restored.restore(*position, item.clone()));
+        let waiting = |session: &Session| {
+            let kept = session.queue().iter().filter(|queued| queued.qos > QoS::AtMostOnce);
+            kept.map(|queued| (queued.position, queued.size())).collect::<Vec<_>>()
+        };
+        assert_eq!(waiting(&restored), waiting(&self.session));
         assert_eq!(restored.inflight_count(), self.session.inflight_count());
+    }
+
+    /// The disk has some of what was written down: those who asked are told.
+    fn keep(&mut self, at_most: usize) {
+        let asked: Vec<Asked> = self.shelf.asked.drain(..at_most.min(self.shelf.asked.len())).collect();
+        for asked in asked {
+            let (session, pipe, mut turn) = self.turn();
+            let connected = session.connected().is_some();
+            match asked {
+                Asked::Packet(packet_id) => _ = session.kept(&mut turn, packet_id, connected.then_some(&mut *pipe)),
+                Asked::Message(position) => _ = session.message_kept(turn.limits.queue_window_bytes, position),
+            }
+            session.pump(&mut turn, pipe);
+        }
+    }
+
+    fn read_back(&mut self, lose: bool) {
+        for position in self.session.wanted(self.limits.queue_window_bytes) {
+            let message = match self.shelf.items.get(&position) {
+                Some(Restored::Message { queued, .. }) if !lose => queued.message().cloned(),
+                _ => None,
+            };
+            let (session, _, mut turn) = self.turn();
+            session.read_back(&mut turn, position, message);
+        }
+        let (session, pipe, mut turn) = self.turn();
+        session.reading_ends();
+        session.pump(&mut turn, pipe);
     }
 }
 
@@ -145,6 +184,7 @@ fn limits() -> Limits {
         subscriptions_max: 4,
         queued_messages_max: 6,
         queued_bytes_max: 2_000,
+        queue_window_bytes: 300,
         queue_full: QueueFull::DropOldest,
         queue_qos0: true,
         session_expiry_max_secs: u32::MAX,
@@ -156,11 +196,11 @@ fn limits() -> Limits {
 
 fuzz_target!(|data: &[u8]| {
     let mut world = World {
-        session: Session::new("c".into()),
+        session: Session::new("c".into(), Some(OwnerId(16))),
         pipe: Pipe::default(),
         limits: limits(),
         metrics: ShardMetrics::default(),
-        records: Vec::new(),
+        shelf: Shelf { defers: data.first().is_some_and(|first| first & 64 != 0), ..Shelf::default() },
         now: 1,
         epoch: 0,
     };
@@ -168,12 +208,14 @@ fuzz_target!(|data: &[u8]| {
     let mut rest = data;
     while let [step, choice, tail @ ..] = rest {
         rest = tail;
-        match step % 8 {
+        match step % 10 {
             0 => world.connect(*choice),
             1 => world.session.disconnect(),
             2..=4 => world.deliver(*choice),
             5 => world.pipe.closed = choice & 1 != 0,
             6 => world.now += u64::from(*choice),
+            7 => world.keep(usize::from(*choice)),
+            8 => world.read_back(choice & 7 == 0),
             _ => match next_frame(rest, 4_096) {
                 Ok(Some(frame)) => {
                     rest = &rest[frame.total_len..];

@@ -7,11 +7,14 @@
 //! | `node.id` | the node's identity: 128 random bits in hexadecimal | once, with the directory |
 //! | `alive` | when the node last ran, for the time that it was down ([`Alive`]) | every second, unsynced |
 //! | `journal/` | all that the node was told to keep, in the order in which it was told ([`journal`]) | at every commit |
+//! | `incomplete` | says that the directory is being filled and is none yet ([`Unborn`]) | before anything else of it |
 //! | `quarantine/` | copies of damaged files, for people | when damage is found and `on_corruption = "quarantine"` |
 //!
 //! Order of a start: lock, then format, then identity; nothing else in the directory is touched before all three are good. Then `alive`, then the journal. A
 //! directory that holds something but no identity is refused, never taken for a new one: a node that has lost its name must not
 //! pass for a node that never had one.
+//!
+//! Who only wants to look takes the directory with [`Identity::open`] and reads it with [`Inspection`].
 //!
 //! Files come into being in one step: written beside their place, synced, renamed, and the directory synced.
 //!

@@ -371,9 +371,10 @@ impl Journal {
         let number = segment.number();
         self.next_number = number;
         self.files.write().remove(&number);
-        // The next one takes the names too, so nothing is wrong if these fail. A journal is never without a segment.
+        // The next one takes the names too, so nothing is wrong if these fail. A journal is never without a segment, and one that is about to be
+        // removed counts for none.
         let _ = self.disk.remove(&names::index(number));
-        if !self.sealed.is_empty() {
+        if self.sealed.iter().any(|segment| segment.leaving.is_none()) {
             let _ = self.disk.remove(&names::segment(number));
         }
     }
