@@ -42,7 +42,7 @@ pub const SHARDS_MAX: usize = 64;
 pub const READ_BACK_MESSAGES: usize = 1_000;
 
 /// Bytes that a shard has handed to the disk and that are not kept yet, from which on it reads nothing from its clients.
-pub const UNWRITTEN_BYTES_HIGH: usize = 32 * 1024 * 1024;
+pub const UNWRITTEN_BYTES_HIGH: usize = 16 * 1024 * 1024;
 
 /// Packets of one client that wait for their answer, SUBACK and UNSUBACK included, from which on nothing more is read from it.
 pub const UNANSWERED_MAX: usize = 4_096;
@@ -81,4 +81,6 @@ const _: () = assert!(OUTBOX_SOFT_BYTES < OUTBOX_STOP_READING_BYTES);
 const _: () = assert!(INLINE_PAYLOAD_BYTES < OUTBOX_SOFT_BYTES);
 const _: () = assert!(MAIL_BATCH < MAILBOX_MESSAGES_HIGH);
 const _: () = assert!(SHARDS_MAX <= u64::BITS as usize);
+// What all shards have handed over fits into one batch of the journal, of 2 GiB at the most.
+const _: () = assert!(SHARDS_MAX * UNWRITTEN_BYTES_HIGH <= 1 << 30);
 const _: () = assert!(TIMER_TICK_MS * 10 <= CLOSE_LINGER_MS);

@@ -72,6 +72,7 @@ fn refused(start_error: &StartError, config: &Config, places: &Places, in_dir_of
         StartError::Identity(_) if in_dir_of_user => {
             error!(event = "start", "the broker does not start: {start_error}; {}", data_dir::WAYS_OUT);
         }
+        StartError::End(_) => error!(event = "storage", "{start_error}"),
         _ => error!(event = "start", "the broker does not start: {start_error}"),
     }
     ExitCode::from(if start_error.is_of_configuration() { USAGE } else { FAILED })

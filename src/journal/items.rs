@@ -135,7 +135,7 @@ fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored
     let queued = Queued {
         position,
         body: QueuedBody::Stored(StoredBody { size, expires_at }),
-        qos: QoS::from_u8(flags & 3)?,
+        qos: QoS::from_u8(flags & 3).filter(|qos| *qos > QoS::AtMostOnce)?,
         retain: flags & RETAIN != 0,
         subscription_ids: SubscriptionIds::from_slice(&ids),
         share,

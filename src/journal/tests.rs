@@ -35,7 +35,7 @@ prop_compose! {
 
 prop_compose! {
     fn queued()(
-        message in message(), qos in qos(), retain: bool, ids in proptest::collection::vec(1u32..268_435_455, 0..4),
+        message in message(), qos in prop_oneof![Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)], retain: bool, ids in proptest::collection::vec(1u32..268_435_455, 0..4),
         share in proptest::option::of(text()), position in 1u64..,
     ) -> Queued {
         let body = QueuedBody::Here(Arc::new(message));

@@ -29,8 +29,18 @@ use crate::shard::restoring::{Stored, StoredSession};
 pub enum RecoverError {
     #[error("{0}")]
     Open(#[from] holdfast_storage::OpenError),
-    #[error("{0}")]
+    #[error(
+        "retained messages: {0}; `holdfast data verify` shows all damage. Restore the data directory from a copy, or set on_corruption = \"quarantine\" in [storage] to go on without them"
+    )]
     Bodies(#[from] holdfast_storage::BodiesError),
+    #[error(
+        "this node has run here before (file \"alive\"), and its journal is gone: restore the folder journal from a copy, or remove the file \"alive\" to begin with nothing"
+    )]
+    Gone,
+    #[error(
+        "the journal belongs to node {0:032x}, and node.id is that of another: it was copied or moved here. Restore what belongs together"
+    )]
+    OfAnother(u128),
     #[error(
         "item {item} of owner {owner} in the journal is in a form that this program does not know: it was written by a newer Holdfast: start that one on this data directory"
     )]
@@ -57,14 +67,32 @@ pub(super) fn open(data_dir: &Path, config: &config::Storage, shards: usize) -> 
     for damage in &opened.report.damage {
         warn!(
             event = "storage",
-            file = damage.file,
+            file = %data_dir.join("journal").join(&damage.file).display(),
             offset = damage.offset,
-            "damage in the journal: {}; a copy of the file is in the folder quarantine, what can be read is kept",
-            damage.what
+            "damage in the journal: {}. What can be read is kept; what could be copied of the file is in {}",
+            damage.what,
+            data_dir.join("quarantine").display()
+        );
+    }
+    if opened.report.torn_bytes > 0 {
+        warn!(
+            event = "storage",
+            bytes = opened.report.torn_bytes,
+            "the last write was cut short and does not count: nobody was told of it, unless the file was damaged since"
         );
     }
     Ok(opened)
 }
+
+/// When the node was last seen to run. What the file says is believed only as far as a clock may be wrong: a damaged number must not
+/// make everything expire.
+pub(super) fn last_seen(journal: u64, alive: u64) -> u64 {
+    let now = Clock::start_at(0).now();
+    if alive > journal.max(now) + CLOCK_ERROR_MAX_MS { journal } else { journal.max(alive) }
+}
+
+/// A day.
+const CLOCK_ERROR_MAX_MS: u64 = 86_400_000;
 
 /// What a node takes up.
 pub(super) struct TakenUp {
@@ -92,13 +120,15 @@ pub(super) fn take_up(
     opened: &mut Opened,
     (node, name): (NodeId, &str),
     shared: &Shared,
+    on_corruption: config::OnCorruption,
 ) -> Result<TakenUp, RecoverError> {
+    let lenient = on_corruption == config::OnCorruption::Quarantine;
     let Recovered { last_time, owners, .. } = std::mem::take(&mut opened.recovered);
     let mut found = Found::default();
     for (owner, items) in owners {
         found.sort_in(owner, items)?;
     }
-    let mut entries = found.begin_incarnation();
+    let mut entries = found.begin_incarnation(node);
     let now = shared.clock.now();
     let expiries: HashMap<Arc<str>, u32> =
         found.leases.iter().map(|image| (image.client.clone(), image.expiry_secs)).collect();
@@ -119,7 +149,15 @@ pub(super) fn take_up(
         stored[shard].sessions.push(StoredSession { owner, client_id, epoch: lease.epoch, expiry_secs, items });
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
-    take_up_retained(opened, shared, &mut entries)?;
+    found.check_node(node)?;
+    let unreadable = take_up_retained(opened, shared, &mut entries);
+    match unreadable {
+        Err(RecoverError::Bodies(error)) if lenient => {
+            tracing::error!(event = "storage", %error, "retained messages that cannot be read are left out");
+            entries.extend(found.unread_retained(&shared.retained.read()));
+        }
+        other => other?,
+    }
     let sequence = journal::first_sequence(found.incarnation);
     let sessions: usize = stored.iter().map(|stored| stored.sessions.len()).sum();
     let retained = shared.retained.read().len();
@@ -155,20 +193,29 @@ fn retain(retained: &mut crate::retained::Map, now: u64, message: Message) -> Op
     if stored { earlier.map(|earlier| journal::retained_item(earlier.id)) } else { Some(item) }
 }
 
+type FoundSession = (OwnerId, Header, Vec<(ItemId, Restored)>);
+
 /// The owners, sorted by what they are.
 #[derive(Default)]
 struct Found {
     incarnation: u64,
     earlier_starts: Vec<ItemId>,
+    /// Whose the journal is, as its last start said.
+    node: Option<u128>,
+    retained: Vec<ItemId>,
     leases: Vec<LeaseImage>,
-    sessions: Vec<(OwnerId, Header, Vec<(ItemId, Restored)>)>,
+    sessions: Vec<FoundSession>,
     given_back: Vec<(OwnerId, Vec<Queued>)>,
 }
 
 impl Found {
     fn sort_in(&mut self, owner: OwnerId, items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
         match owner {
-            journal::NODE => self.earlier_starts = items.iter().map(|item| item.item).collect(),
+            journal::NODE => {
+                self.node =
+                    items.last().and_then(|item| <[u8; 16]>::try_from(&*item.value).ok()).map(u128::from_be_bytes);
+                self.earlier_starts = items.iter().map(|item| item.item).collect();
+            }
             journal::LEASES => {
                 for RecoveredItem { item, value, .. } in items {
                     self.leases.push(
@@ -176,7 +223,7 @@ impl Found {
                     );
                 }
             }
-            journal::RETAINED => {}
+            journal::RETAINED => self.retained = items.iter().map(|item| item.item).collect(),
             _ => self.sort_in_session(owner, items)?,
         }
         Ok(())
@@ -200,11 +247,27 @@ impl Found {
         Ok(())
     }
 
-    /// Numbers this start, for good.
-    fn begin_incarnation(&mut self) -> Vec<Entry> {
+    /// A journal that says nothing of its node is taken for this one's: an import makes such.
+    fn check_node(&self, node: NodeId) -> Result<(), RecoverError> {
+        match self.node {
+            Some(other) if other != node.0 => Err(RecoverError::OfAnother(other)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Items of retained messages that could not be read: nothing refers to them any more.
+    fn unread_retained(&self, read: &crate::retained::Map) -> Vec<Entry> {
+        let read: hashbrown::HashSet<ItemId> = read.iter().map(|message| journal::retained_item(message.id)).collect();
+        let unread = self.retained.iter().filter(|item| !read.contains(*item));
+        unread.map(|item| Entry::Delete { owner: journal::RETAINED, item: *item }).collect()
+    }
+
+    /// Numbers this start, for good, and says whose the journal is.
+    fn begin_incarnation(&mut self, node: NodeId) -> Vec<Entry> {
         self.incarnation = self.earlier_starts.iter().max().copied().unwrap_or(0) + 1;
         let owner = journal::NODE;
-        let put = Entry::Put { owner, item: self.incarnation, value: Default::default(), body: None };
+        let value = node.0.to_be_bytes().as_slice().into();
+        let put = Entry::Put { owner, item: self.incarnation, value, body: None };
         let earlier = self.earlier_starts.drain(..).map(|item| Entry::Delete { owner, item });
         std::iter::once(put).chain(earlier).collect()
     }
@@ -294,8 +357,10 @@ pub(super) fn write_expired(storage: &Storage, shared: &Shared, expired: &[Arc<M
 /// The name of the configured level and what it means, for the line that says the node is ready.
 pub(super) fn in_words(config: &Config) -> &'static str {
     match (&config.node.data_dir, config.storage.durability) {
-        (None, _) => "memory: nothing survives the process",
+        (None, _) => "none: there is no data directory, and nothing survives the process",
         (Some(_), config::Durability::Disk) => "disk: what is acknowledged survives the process and a power cut",
-        (Some(_), config::Durability::Memory) => "memory: written to disk within a second, and acknowledged before",
+        (Some(_), config::Durability::Memory) => {
+            "memory: acknowledged at once, and written to disk within a fraction of a second"
+        }
     }
 }

@@ -43,7 +43,7 @@ use crate::shard::mailbox::Event;
 use control::StandalonePlane;
 use durable::TakenUp;
 
-/// Why a node does not start.
+/// Why a node does not start, or has not ended as it should.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error("the data directory cannot be used: {0}")]
@@ -58,6 +58,8 @@ pub enum StartError {
     Tls { listener: String, error: TlsError },
     #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
     Bind { listener: String, address: SocketAddr, error: io::Error },
+    #[error("not everything was written to disk at the end: {0}")]
+    End(holdfast_storage::CloseError),
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
 }
@@ -129,14 +131,10 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     announce(config, &parts, started);
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
     shards.stop();
-    if let Some(storage) = &parts.storage
-        && let Err(error) = storage.close()
-    {
-        error!(event = "storage", %error, "not everything could be written at the end");
-    }
+    let closed = parts.storage.as_ref().map_or(Ok(()), Storage::close);
     tell_left_out(true);
     info!(event = "stopped", "stopped");
-    Ok(())
+    closed.map_err(StartError::End)
 }
 
 /// What is on disk, if anything is to be: before the sockets are opened, as it may take its time.
@@ -149,16 +147,23 @@ fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage
     let began = Instant::now();
     let alive = Alive::open(data_dir).map_err(StartError::Alive)?;
     info!(event = "recovering", data_dir = %data_dir.display(), "reading the state on disk");
+    if alive.last() > 0 && is_missing_or_empty(&data_dir.join("journal")) {
+        return Err(durable::RecoverError::Gone.into());
+    }
     let mut opened = durable::open(data_dir, &config.storage, shards)?;
     let owners = opened.recovered.owner_max.map_or(0, |owner| owner.0).max(journal::SESSIONS.0);
-    let last_time = opened.recovered.last_time.max(alive.last());
+    let last_time = durable::last_seen(opened.recovered.last_time, alive.last());
     opened.recovered.last_time = last_time;
     let shared = Arc::new(share(config, shards, last_time, owners));
-    let mut taken_up = durable::take_up(&mut opened, (node, name), &shared)?;
+    let mut taken_up = durable::take_up(&mut opened, (node, name), &shared, config.storage.on_corruption)?;
     durable::beat(alive, shared.clock).map_err(StartError::Thread)?;
     let storage = durable::start(opened, &mut taken_up, &shared).map_err(StartError::Thread)?;
     info!(event = "recovered", recover_ms = began.elapsed().as_millis() as u64, "the state on disk was read");
     Ok((shared, Some(storage), taken_up))
+}
+
+fn is_missing_or_empty(dir: &std::path::Path) -> bool {
+    std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
 }
 
 fn shards_of(config: &Config) -> usize {

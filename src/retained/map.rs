@@ -135,6 +135,11 @@ impl Map {
         messages <= messages_max && bytes <= bytes_max
     }
 
+    /// All messages, in no stated order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Message>> {
+        self.topics.iter().map(|(_, message)| message)
+    }
+
     /// Removes the message of `topic`, expired or not.
     pub fn delete(&mut self, topic: &str) -> Option<Arc<Message>> {
         let message = self.topics.remove(topic)?;

@@ -41,7 +41,13 @@ impl Session {
         let wanted: Vec<Position> = if connected.resends.is_empty() {
             self.queue.stored_in_front(window_bytes, at_most)
         } else {
-            self.window.iter().filter(|inflight| inflight.is_stored()).map(|it| it.position).take(at_most).collect()
+            let mut before = 0;
+            let stored = self.window.iter().filter(|inflight| inflight.is_stored()).take_while(|inflight| {
+                let within = before == 0 || before <= window_bytes;
+                before += inflight.queued.as_ref().map_or(0, Queued::size);
+                within
+            });
+            stored.map(|inflight| inflight.position).take(at_most).collect()
         };
         self.loading = !wanted.is_empty();
         wanted

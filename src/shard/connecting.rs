@@ -58,7 +58,7 @@ impl Shard {
         let promises = expiry_secs > 0 || connect.will.is_some();
         let (key, serial) = self.admit(greeted, agreed, promises);
         match will {
-            _ if promises && self.storage_is_failing() => self.refuse(
+            _ if promises && self.storage_is_failing() && (clean || !self.is_stored(&client)) => self.refuse(
                 key,
                 ReasonCode::ServerUnavailable,
                 "the disk fails: what must be kept of this session cannot be",
@@ -78,6 +78,12 @@ impl Shard {
             }
             Err(violation) => self.refuse(key, violation.reason, violation.what),
         }
+    }
+
+    /// Whether the session of a client is one that is written down.
+    fn is_stored(&self, client_id: &str) -> bool {
+        let session = self.by_client.get(client_id);
+        session.is_some_and(|session| self.sessions[*session as usize].session.owner().is_some())
     }
 
     /// Enters a connection that waits for its lease.
@@ -181,7 +187,8 @@ impl Shard {
         if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
             connecting.resumed = resumed;
         }
-        if waits && self.keeping.defers() {
+        // Who comes back to a session that is on disk has it whatever happens, and what he takes makes room.
+        if waits && self.keeping.defers() && !(resumed && self.storage_is_failing()) {
             self.keeping.when_kept(Due::Admit { connection: key, serial });
         } else {
             self.admitted(key, serial);

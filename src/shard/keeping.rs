@@ -189,7 +189,7 @@ impl Keeping {
             self.submitted += 1;
             let number = storage.submit(source.into(), &mut self.entries, std::mem::take(&mut self.urgent));
             debug_assert_eq!(number, self.submitted, "a shard is the only one that hands in as its source");
-            self.behind = self.section.defers && storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
+            self.behind = storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
         }
     }
 }

@@ -45,7 +45,7 @@ pub enum OpenError {
     #[error("journal file {file}: {source}")]
     Io { file: String, source: io::Error },
     #[error(
-        "journal file {}, byte {}: {}; restore the data directory from a copy, or set on_corruption = \"quarantine\" to put \
+        "journal file {}, byte {}: {}; `holdfast data verify` shows all damage. Restore the data directory from a copy, or set on_corruption = \"quarantine\" to put \
          the file aside and go on with what can be read",
         .0.file, .0.offset, .0.what
     )]
@@ -201,6 +201,12 @@ impl Opening<'_> {
     /// where the next begins.
     fn headers(&mut self, listing: &Listing, salt: u64) -> Result<VecDeque<Entered>, OpenError> {
         let mut entered: VecDeque<Entered> = VecDeque::new();
+        // A segment gets its index when it is sealed, and the newest one is never taken away.
+        if let (Some(&index), Some(newest)) = (listing.indexes.iter().max(), listing.segments.last())
+            && index > *newest
+        {
+            self.damaged(names::segment(index), 0, "the segment is missing, and its index is there")?;
+        }
         for &number in listing.segments.iter().rev() {
             while let Some(next) = entered.front().map(|next| next.header)
                 && next.number > number + 1

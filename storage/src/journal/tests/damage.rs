@@ -209,7 +209,7 @@ fn the_error_says_what_to_do() {
         text.starts_with("journal file 0000000002.segment, byte 64: a batch is damaged that others follow"),
         "{text}"
     );
-    assert!(text.contains("restore the data directory from a copy") && text.contains("on_corruption = \"quarantine\""));
+    assert!(text.contains("Restore the data directory from a copy") && text.contains("on_corruption = \"quarantine\""));
 }
 
 #[test]
