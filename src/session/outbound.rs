@@ -279,7 +279,8 @@ impl Session {
         }
         let mut queued = queued(self.take_position(), outgoing, delivery, qos);
         if qos != QoS::AtMostOnce {
-            queued.kept = qos != QoS::ExactlyOnce || !self.defers(turn);
+            let waits = qos == QoS::ExactlyOnce || turn.journal.is_apart();
+            queued.kept = !waits || !self.defers(turn);
             self.put(turn, queued.position, Item::Message { queued: &queued, packet_id: None });
             self.ask_for_message(turn, &queued);
         }

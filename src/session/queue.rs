@@ -69,7 +69,8 @@ pub struct Queued {
     pub subscription_ids: SubscriptionIds,
     /// The text of the shared subscription that brought it, `$share/name/filter`.
     pub share: Option<Arc<str>>,
-    /// Whether it is as safe as its publisher is told. One of QoS 2 is not sent before: if its packet were to come again after all, so would it.
+    /// Whether it is as safe as its publisher is told. Until then it is not sent from the queue. One of QoS 2: if its packet were to come again after all, so
+    /// would it. One of QoS 1 whose publisher used QoS 2: see [`Journal::is_apart`](super::Journal::is_apart).
     pub kept: bool,
 }
 
@@ -195,6 +196,11 @@ impl Queue {
             (Some(front), _) if front.kept && front.message().is_some() => self.pop_kept(),
             (Some(_), _) | (None, None) => None,
         }
+    }
+
+    /// Whether the message at `position` is the first of those that need a place in the inflight window.
+    pub fn is_in_front(&self, position: Position) -> bool {
+        self.kept.front().is_some_and(|queued| queued.position == position)
     }
 
     /// Whether the first message that needs a place in the inflight window is of QoS 2.

@@ -66,6 +66,12 @@ pub trait Journal {
     /// Whether the packets that promise something have to wait until it is kept. If not, nothing is ever asked for.
     fn defers(&self) -> bool;
 
+    /// Whether what is put now may reach the disk behind what is put or deleted later. Then nothing is put again before it is kept: a Put that comes behind
+    /// the deletion would bring the item back.
+    fn is_apart(&self) -> bool {
+        false
+    }
+
     fn ask(&mut self, owner: OwnerId, asked: Asked);
 }
 
@@ -98,6 +104,10 @@ impl<J: Journal> Journal for &mut J {
         (**self).defers()
     }
 
+    fn is_apart(&self) -> bool {
+        (**self).is_apart()
+    }
+
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
         (**self).ask(owner, asked);
     }
@@ -109,6 +119,8 @@ pub struct Shelf {
     pub items: BTreeMap<Position, Restored>,
     /// What [`Journal::defers`] says.
     pub defers: bool,
+    /// What [`Journal::is_apart`] says.
+    pub apart: bool,
     pub asked: Vec<Asked>,
 }
 
@@ -131,6 +143,10 @@ impl Journal for Shelf {
 
     fn defers(&self) -> bool {
         self.defers
+    }
+
+    fn is_apart(&self) -> bool {
+        self.apart
     }
 
     fn ask(&mut self, _owner: OwnerId, asked: Asked) {

@@ -20,7 +20,7 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 use slab::Slab;
 
 use crate::journal;
-use crate::mqtt::{Message, PacketId, QoS};
+use crate::mqtt::{Message, PacketId};
 use crate::session::{Answer, Asked, Item, Journal, Position, Wire as _};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
@@ -109,6 +109,8 @@ struct Assembly {
     /// What says that the Will has been published, if the message is one.
     will: Option<Command>,
     due: Due,
+    /// The answers to the same packet, which has come again meanwhile.
+    again: Vec<Due>,
 }
 
 impl Assembly {
@@ -120,6 +122,7 @@ impl Assembly {
             replies: Vec::new(),
             will: None,
             due: Due::Nothing,
+            again: Vec::new(),
         }
     }
 }
@@ -128,6 +131,8 @@ impl Assembly {
 #[derive(Default)]
 pub(super) struct Section {
     defers: bool,
+    /// The entries go to an assembly, here or on another shard.
+    apart: bool,
     entries: Vec<Entry>,
     asked: Vec<(OwnerId, Asked)>,
 }
@@ -147,6 +152,10 @@ impl Journal for Section {
 
     fn defers(&self) -> bool {
         self.defers
+    }
+
+    fn is_apart(&self) -> bool {
+        self.apart
     }
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
@@ -183,6 +192,8 @@ pub(super) struct Keeping {
     route: Route,
     /// The promise of the message that is being routed, once it has a leg.
     routing: Option<PromiseKey>,
+    /// The message that is being routed waits for the disk although nothing is written down of it.
+    waits_anyway: bool,
     /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
     parts_away: u32,
     ended: Vec<OwnerId>,
@@ -209,6 +220,7 @@ impl Keeping {
             assemblies: VecDeque::new(),
             route: Route::Unkept,
             routing: None,
+            waits_anyway: false,
             parts_away: 0,
             ended: Vec::new(),
             behind: false,
@@ -280,23 +292,37 @@ impl Keeping {
     /// A message is about to be routed.
     pub fn begin_route(&mut self, route: Route) {
         self.close_section();
+        self.waits_anyway = false;
         self.route = if self.defers() { route } else { Route::Unkept };
+        self.section.apart = self.route == Route::Whole;
+    }
+
+    /// A message is about to be delivered that another shard accepted, or that was given back.
+    pub fn begin_delivery(&mut self, leg: Option<Leg>) {
+        self.section.apart = leg.is_some_and(|leg| leg.parts);
     }
 
     /// Sets aside a route that is under way while other messages are delivered.
     pub fn set_aside(&mut self) -> Aside {
         let section = Section { defers: self.section.defers, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
-        Aside { section, route: std::mem::take(&mut self.route), routing: self.routing.take() }
+        let waits_anyway = std::mem::take(&mut self.waits_anyway);
+        Aside { section, route: std::mem::take(&mut self.route), routing: self.routing.take(), waits_anyway }
     }
 
     pub fn take_up(&mut self, aside: Aside) {
         self.close_section();
+        self.section.apart = aside.section.apart;
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
             self.section = aside.section;
         }
-        (self.route, self.routing) = (aside.route, aside.routing);
+        (self.route, self.routing, self.waits_anyway) = (aside.route, aside.routing, aside.waits_anyway);
+    }
+
+    /// The message that is being routed found nothing to change, because an earlier one has changed it. That may not be kept yet.
+    pub fn wait_for_earlier(&mut self) {
+        self.waits_anyway = true;
     }
 
     /// A leg of the message that is being routed, if anybody waits for it.
@@ -327,8 +353,10 @@ impl Keeping {
             self.open_promise();
         }
         let route = std::mem::take(&mut self.route);
+        self.section.apart = false;
+        let waits_anyway = std::mem::take(&mut self.waits_anyway);
         let Some(key) = self.routing.take() else {
-            let waits = route != Route::Unkept && !self.section.entries.is_empty();
+            let waits = route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
             return match will {
                 Some(will) => Ended::Will(will),
                 None if waits => {
@@ -350,7 +378,7 @@ impl Keeping {
             return Ended::Promised(key);
         }
         promise.then = Then::Due(due);
-        if !self.section.entries.is_empty() {
+        if waits_anyway || !self.section.entries.is_empty() {
             promise.waits += 1;
             self.close_section();
             self.when_submitted(Waiting::Promise(key), true);
@@ -358,25 +386,32 @@ impl Keeping {
         Ended::Promised(key)
     }
 
-    /// The packet that brought the message that is being routed.
-    pub fn name_route(&mut self, packet: Option<(OwnerId, PacketId)>) {
-        if let Some(key) = self.routing
-            && let Then::Keep(assembly) = &mut self.promises[key as usize].then
-        {
+    /// The packet that brought the message of a promise.
+    pub fn name(&mut self, promise: PromiseKey, packet: Option<(OwnerId, PacketId)>) {
+        if let Some(assembly) = self.assembly_mut(promise) {
             assembly.packet = packet;
         }
     }
 
     /// The answer to a packet that has come again waits for what the first one waits for.
     pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
-        let assembly = self.promises.iter_mut().find_map(|(_, promise)| match &mut promise.then {
-            Then::Keep(assembly) if assembly.packet == Some(packet) => Some(assembly),
-            _ => None,
-        });
-        match assembly {
-            // Its own answer was for a connection that is gone.
-            Some(assembly) => assembly.due = due,
+        let promises = &self.promises;
+        let is_its = |key: &PromiseKey| match promises.get(*key as usize) {
+            Some(Promise { then: Then::Keep(assembly), .. }) => assembly.packet == Some(packet),
+            _ => false,
+        };
+        let newest = self.assemblies.iter().rev().copied().find(is_its);
+        match newest.and_then(|key| self.assembly_mut(key)) {
+            // Its own answer may be for a connection that is gone, or for this one, which is owed both.
+            Some(assembly) => assembly.again.push(due),
             None => self.when_kept(due),
+        }
+    }
+
+    fn assembly_mut(&mut self, key: PromiseKey) -> Option<&mut Assembly> {
+        match self.promises.get_mut(key as usize) {
+            Some(Promise { then: Then::Keep(assembly), .. }) => Some(assembly),
+            _ => None,
         }
     }
 
@@ -400,6 +435,7 @@ pub(super) struct Aside {
     section: Section,
     route: Route,
     routing: Option<PromiseKey>,
+    waits_anyway: bool,
 }
 
 /// What [`Keeping::end_route`] leaves to do.
@@ -425,6 +461,7 @@ pub fn lease_entries(changes: Vec<LeaseChange>) -> impl Iterator<Item = Entry> {
 impl Shard {
     /// What happened while a message of another shard, or one that was given back, was delivered goes where its leg says.
     pub(super) fn delivered(&mut self, owed: Owed) {
+        self.keeping.begin_delivery(None);
         if let Some((owner, item)) = owed.from {
             self.keeping.delete(owner, item);
         }
@@ -524,7 +561,7 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, due, .. } = assembly;
+        let Assembly { entries, asked, replies, will, due, again, .. } = assembly;
         self.keeping.close_section();
         self.keeping.section.entries.extend(entries);
         self.keeping.section.asked.extend(asked);
@@ -533,6 +570,7 @@ impl Shard {
         }
         self.keeping.close_section();
         self.keeping.when_kept(due);
+        again.into_iter().for_each(|due| self.keeping.when_kept(due));
         replies.into_iter().for_each(|leg| self.keeping.when_kept(Due::Reply(leg)));
     }
 
@@ -600,11 +638,12 @@ impl Shard {
         let window_bytes = self.shared.limits.queue_window_bytes;
         let slot = &mut self.sessions[session as usize];
         let connection = slot.connection;
+        let in_front = slot.session.queue().is_in_front(position);
         let Some(queued) = slot.session.message_kept(window_bytes, position) else {
             return;
         };
         match connection {
-            Some(key) if queued.qos == QoS::ExactlyOnce => {
+            Some(key) if in_front => {
                 if self.pump(key) {
                     self.mark_dirty(key);
                 }
