@@ -137,7 +137,8 @@ pub(super) fn take_up(
     let mut stored: Vec<Stored> = (0..shared.mailboxes.len()).map(|_| Stored::default()).collect();
     let mut dropped = 0;
     for (owner, header, items) in std::mem::take(&mut found.sessions) {
-        let lease = standalone.state().session(&header.client_id).filter(|lease| lease.began == header.began);
+        // It began later than its lease says if damage had taken the one before, with which the lease began.
+        let lease = standalone.state().session(&header.client_id).filter(|lease| lease.began <= header.began);
         let Some(lease) = lease else {
             entries.push(Entry::Drop { owner });
             dropped += 1;

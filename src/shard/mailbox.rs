@@ -33,6 +33,8 @@ pub enum Event {
     Publish { message: Arc<Message>, leg: Option<Leg> },
     /// A message for one member of a share group.
     Shared { picked: Picked, message: Arc<Message>, attempts: u8, owed: Owed },
+    /// The leg waits until everything that this shard has done is kept.
+    KeepAll { leg: Leg },
     /// What this shard sent to another one with a leg is kept.
     Answered { promise: PromiseKey },
     /// The same, and what was written down of it, to be kept together with the rest; `reply` waits until it is.

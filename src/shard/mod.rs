@@ -321,6 +321,7 @@ impl Shard {
                 self.keeping.close_section();
                 self.deliver_shared(picked, &message, attempts, owed);
             }
+            Event::KeepAll { leg } => self.keeping.when_kept(keeping::Due::Reply(leg)),
             Event::Answered { promise } => self.answered(promise),
             Event::Parts { promise, entries, reply } => self.add_parts(promise, entries, Vec::new(), reply),
             Event::Kept { submission } => self.kept(submission),

@@ -61,13 +61,14 @@ impl Shard {
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let answer = state.acknowledge(&mut turn, publish, reason);
-        self.keeping.name_route(state.owner().zip(publish.packet_id));
+        let packet = state.owner().zip(publish.packet_id);
         let due = if answer.is_some() { self.answer_due(key) } else { Due::Nothing };
         let ended = self.keeping.end_route(due, None);
         if let Some(answer) = answer {
             self.answer(key, answer, matches!(ended, Ended::Now));
         }
         if let Ended::Promised(promise) = ended {
+            self.keeping.name(promise, packet);
             self.answered(promise);
         }
         Ok(())

@@ -127,6 +127,9 @@ impl Shard {
             self.metrics().dropped(DropReason::RetainedFull, 1);
             (false, retained.delete(outgoing.topic))
         };
+        if !stored && earlier.is_none() && !outgoing.topic.starts_with("$SYS/") {
+            self.wait_for_earlier_deletions();
+        }
         self.write_retained(outgoing, stored, earlier);
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
@@ -137,6 +140,16 @@ impl Shard {
         self.deliver_arrived();
         self.keeping.take_up(aside);
         sent
+    }
+
+    /// There was nothing to delete; but whoever is told so may rely on it, and what deleted it, on any shard, may not be kept yet.
+    fn wait_for_earlier_deletions(&mut self) {
+        self.keeping.wait_for_earlier();
+        for shard in (0..self.mail.len() as ShardId).filter(|shard| *shard != self.id).collect::<SmallVec<[_; 8]>>() {
+            if let Some(leg) = self.keeping.open_leg(self.id) {
+                self.mail(shard, Event::KeepAll { leg });
+            }
+        }
     }
 
     /// What the retained store has changed goes to disk, whatever the QoS: `$SYS` alone is of the moment.

@@ -1,7 +1,9 @@
 //! QoS 2 handshakes, cut at every step by a kill of the broker: the message is delivered once.
 
+use std::time::Duration;
+
 use holdfast_cluster_tests::client::Client;
-use holdfast_cluster_tests::wire::{Packet, Publish, Version, first};
+use holdfast_cluster_tests::wire::{Packet, Publish, Version, first, id};
 
 use crate::scene::{BOTH_VERSIONS, Scene, kept, numbers, texts};
 
@@ -240,4 +242,71 @@ fn many_handshakes_in_different_states_go_on_where_they_were() {
     let expected: Vec<_> = messages[6..].iter().map(|message| (message.packet_id, message.text())).collect();
     assert_eq!(again, expected);
     subscriber.expect_quiet();
+}
+
+/// Several kept subscribers of `t` that are away, on different shards.
+fn leave_subscribers(scene: &Scene, qos: u8) {
+    for number in 0..8 {
+        scene.leave_session(&kept(Version::V5, &format!("away-{number}")), "t", qos);
+    }
+}
+
+#[test]
+fn a_publish_sent_twice_before_its_pubrec_gets_two() {
+    for version in BOTH_VERSIONS {
+        let (scene, mut publisher) = begin(version);
+        leave_subscribers(&scene, 2);
+        let mut bytes = message(7).bytes(version);
+        bytes.extend(message(7).dup().bytes(version));
+        bytes.extend(message(8).bytes(version));
+        publisher.send(&bytes);
+        for packet_id in [7, 7, 8] {
+            assert_eq!(publisher.wait_pubrec(packet_id), 0);
+        }
+        release(&mut publisher, 7);
+        release(&mut publisher, 8);
+        assert_eq!(got(&scene, version), ["message", "message"]);
+    }
+}
+
+#[test]
+fn a_message_of_qos_1_out_of_qos_2_does_not_come_back_once_acknowledged() {
+    const MESSAGES: u16 = 1_500;
+    let version = Version::V5;
+    let (mut scene, publisher) = begin(version);
+    leave_subscribers(&scene, 1);
+    let one_at_a_time = |name: &str| kept(version, name).number(id::RECEIVE_MAXIMUM, 1);
+    let mut names = Vec::new();
+    let mut threads = Vec::new();
+    for number in 0..6 {
+        let name = format!("slow-{number}");
+        let (mut client, _) = scene.connect(&one_at_a_time(&name));
+        client.subscribe("t", 1);
+        names.push(name);
+        threads.push(std::thread::spawn(move || {
+            for _ in 0..MESSAGES {
+                client.take();
+            }
+            client.fence();
+            client.disconnect();
+        }));
+    }
+    let mut publisher = publisher;
+    for packet_id in 1..=MESSAGES {
+        publisher.send_publish(&Publish::new("t", packet_id.to_string()).qos(2, packet_id));
+        if packet_id % 50 == 0 {
+            for packet_id in packet_id - 49..=packet_id {
+                assert_eq!(publisher.wait_pubrec(packet_id), 0);
+                publisher.send_ack(first::PUBREL, packet_id);
+            }
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().expect("it got everything"));
+    assert!(scene.broker.stop(Duration::from_secs(20)).success());
+    scene.start();
+    for name in names {
+        let mut client = scene.resume(&one_at_a_time(&name));
+        assert_eq!(texts(&scene.drain(&mut client, "t")), [""; 0], "{name}");
+        client.disconnect();
+    }
 }

@@ -93,3 +93,19 @@ fn a_retained_message_keeps_its_properties() {
     assert_eq!((message.text().as_str(), message.qos, message.retain), ("value", 1, true));
     assert_eq!(message.properties, properties);
 }
+
+#[test]
+fn a_deletion_behind_another_one_is_kept_before_it_is_acknowledged() {
+    // The publishers are on different shards.
+    for name in ["p", "other-1", "other-2", "other-3"] {
+        let mut scene = Scene::new();
+        let mut publisher = scene.client("p");
+        set(&mut publisher, 1, "value", 1);
+        publisher.send_publish(&Publish::new("r/1", "").retained());
+        publisher.fence();
+        let mut again = if name == "p" { publisher } else { scene.client(name) };
+        set(&mut again, 1, "", 1);
+        scene.kill_and_start();
+        assert_eq!(read(&scene), BTreeMap::new(), "{name}");
+    }
+}

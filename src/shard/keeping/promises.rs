@@ -106,6 +106,7 @@ pub(in crate::shard) struct Aside {
     section: Section,
     route: Route,
     routing: Option<PromiseKey>,
+    waits_anyway: bool,
 }
 
 /// What [`Keeping::end_route`] leaves to do.
@@ -127,6 +128,8 @@ pub(super) struct Promises {
     route: Route,
     /// The promise of the message that is being routed, once it has a leg.
     routing: Option<PromiseKey>,
+    /// The message that is being routed waits for the disk although nothing is written down of it.
+    waits_anyway: bool,
     /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
     parts_away: u32,
     ended: Vec<OwnerId>,
@@ -145,6 +148,7 @@ impl Keeping {
     /// A message is about to be routed.
     pub fn begin_route(&mut self, route: Route) {
         self.close_section();
+        self.promises.waits_anyway = false;
         self.promises.route = if self.defers() { route } else { Route::Unkept };
         self.section.parts = self.promises.route == Route::Whole;
     }
@@ -158,7 +162,9 @@ impl Keeping {
     pub fn set_aside(&mut self) -> Aside {
         let section = Section { defers: self.section.defers, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
-        Aside { section, route: std::mem::take(&mut self.promises.route), routing: self.promises.routing.take() }
+        let Promises { route, routing, waits_anyway, .. } = &mut self.promises;
+        let (route, routing, waits_anyway) = (std::mem::take(route), routing.take(), std::mem::take(waits_anyway));
+        Aside { section, route, routing, waits_anyway }
     }
 
     /// Goes on with a route that was set aside.
@@ -171,6 +177,12 @@ impl Keeping {
         }
         self.section.parts = parts;
         (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
+        self.promises.waits_anyway = aside.waits_anyway;
+    }
+
+    /// The message that is being routed found nothing to change, because an earlier one has changed it. That may not be kept yet.
+    pub fn wait_for_earlier(&mut self) {
+        self.promises.waits_anyway = true;
     }
 
     /// A leg of the message that is being routed, if anybody waits for it.
@@ -201,8 +213,9 @@ impl Keeping {
             self.open_promise();
         }
         let route = std::mem::take(&mut self.promises.route);
+        let waits_anyway = std::mem::take(&mut self.promises.waits_anyway);
         let Some(key) = self.promises.routing.take() else {
-            let waits = route != Route::Unkept && !self.section.entries.is_empty();
+            let waits = route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
             return match will {
                 Some(will) => Ended::Will(will),
                 None if waits => {
@@ -224,7 +237,7 @@ impl Keeping {
             return Ended::Promised(key);
         }
         promise.then = Then::Due(due);
-        if !self.section.entries.is_empty() {
+        if waits_anyway || !self.section.entries.is_empty() {
             promise.waits += 1;
             self.close_section();
             self.when_submitted(Waiting::Promise(key), true);
@@ -232,11 +245,9 @@ impl Keeping {
         Ended::Promised(key)
     }
 
-    /// The packet that brought the message that is being routed.
-    pub fn name_route(&mut self, packet: Option<(OwnerId, PacketId)>) {
-        if let Some(key) = self.promises.routing
-            && let Then::Keep(assembly) = &mut self.promises.table[key as usize].then
-        {
+    /// The packet that brought the message of a promise.
+    pub fn name(&mut self, promise: PromiseKey, packet: Option<(OwnerId, PacketId)>) {
+        if let Some(Promise { then: Then::Keep(assembly), .. }) = self.promises.table.get_mut(promise as usize) {
             assembly.packet = packet;
         }
     }
