@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use holdfast_storage::disk::{Disk, RealDisk, SimulatedDisk};
-use holdfast_storage::journal::{self, OnCorruption};
+use holdfast_storage::journal;
 use holdfast_storage::{Audience, Body, BodyId, Entry, ItemId, Options, OwnerId, State, Storage, Value};
 
 struct Payload(u128, [u8; 100]);
