@@ -181,8 +181,9 @@ pub struct Shard {
     /// Shards that must catch up before this one reads on, one bit each, and the connections that wait for it.
     stalled_on: u64,
     stalled: Vec<ConnectionKey>,
-    /// The last message of this shard's stream.
+    /// The last message of this shard's stream, and where the stream of this run began.
     sequence: u64,
+    first_sequence: u64,
     targets: Vec<publishing::Target>,
     target_serial: u64,
     /// Retained topics that replays may still examine, until the flusher or its next connection renews it.
@@ -232,6 +233,7 @@ impl Shard {
             stalled_on: 0,
             stalled: Vec::new(),
             sequence,
+            first_sequence: sequence,
             targets: Vec::new(),
             target_serial: 0,
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,

@@ -127,8 +127,10 @@ impl Shard {
             self.metrics().dropped(DropReason::RetainedFull, 1);
             (false, retained.delete(outgoing.topic))
         };
-        if !stored && earlier.is_none() && !outgoing.topic.starts_with("$SYS/") {
-            self.wait_for_earlier_deletions();
+        match &earlier {
+            Some(earlier) => self.wait_for_setter(earlier.id),
+            None if !stored && !outgoing.topic.starts_with("$SYS/") => self.wait_for_earlier_deletions(),
+            None => {}
         }
         self.write_retained(outgoing, stored, earlier);
         let sent = self.send_to_shards(outgoing);
@@ -140,6 +142,17 @@ impl Shard {
         self.deliver_arrived();
         self.keeping.take_up(aside);
         sent
+    }
+
+    /// The value that went was set by another shard of this run, which may not have kept yet that it took the place of an older one: without that, a kill
+    /// could bring the older one back.
+    fn wait_for_setter(&mut self, earlier: MessageId) {
+        if earlier.shard != self.id
+            && earlier.sequence > self.first_sequence
+            && let Some(leg) = self.keeping.open_leg(self.id)
+        {
+            self.mail(earlier.shard, Event::KeepAll { leg });
+        }
     }
 
     /// There was nothing to delete; but whoever is told so may rely on it, and what deleted it, on any shard, may not be kept yet.

@@ -109,3 +109,29 @@ fn a_deletion_behind_another_one_is_kept_before_it_is_acknowledged() {
         assert_eq!(read(&scene), BTreeMap::new(), "{name}");
     }
 }
+
+/// Publishers of several shards take turns at one topic, each change acknowledged before the next; what the last one said holds after a kill.
+#[test]
+fn the_last_acknowledged_change_of_a_topic_holds_whoever_made_it() {
+    let mut scene = Scene::new();
+    for round in 0..20 {
+        let mut publishers: Vec<Client> = (0..4).map(|number| scene.client(&format!("p{round}-{number}"))).collect();
+        let mut last = String::new();
+        for turn in 0..(7 + round * 3) {
+            let number = (turn * 7 + round) % 4;
+            // Now and then a change that nobody waits for, and a deletion.
+            let qos = u8::from(turn % 5 != 0);
+            last = if turn % 3 == 1 { String::new() } else { format!("{round}/{turn}") };
+            if qos == 0 {
+                publishers[number].publish_retained("r/t", &last, 0);
+                publishers[number].fence();
+            } else {
+                assert!(publishers[number].publish_retained("r/t", &last, 1) < 0x80);
+            }
+        }
+        assert!(publishers[round % 4].publish_retained("r/t", &last, 1) < 0x80);
+        scene.kill_and_start();
+        let found = read(&scene).remove("r/t").unwrap_or_default();
+        assert_eq!(found, last, "round {round}");
+    }
+}
