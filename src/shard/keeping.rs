@@ -189,7 +189,8 @@ impl Keeping {
             self.submitted += 1;
             let number = storage.submit(source.into(), &mut self.entries, std::mem::take(&mut self.urgent));
             debug_assert_eq!(number, self.submitted, "a shard is the only one that hands in as its source");
-            self.behind = storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
+            // It ends in `look_whether_behind` alone, which also wakes those that were not read from meanwhile.
+            self.behind |= storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
         }
     }
 }
