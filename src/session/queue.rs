@@ -137,6 +137,9 @@ pub struct Queue {
     bytes_here: usize,
     /// Messages with a Message Expiry Interval.
     expiring: usize,
+    /// So many messages in front that need a place in the inflight window are known to be in memory; they have so many bytes.
+    front_here: usize,
+    front_bytes: usize,
 }
 
 impl Queue {
@@ -203,10 +206,24 @@ impl Queue {
         self.kept.front().is_some_and(|queued| queued.qos == QoS::ExactlyOnce)
     }
 
-    /// The messages in front that have to be read back, until those in front have `bytes` in memory; at most `at_most`.
-    pub fn stored_in_front(&self, bytes: usize, at_most: usize) -> Vec<Position> {
-        let mut before = 0;
-        let in_front = self.kept.iter().take_while(|queued| {
+    /// The messages in front that have to be read back, until those in front have `bytes` in memory; at most `at_most`. None as long as they
+    /// have half of that: what is read at once is many messages.
+    pub fn stored_in_front(&mut self, bytes: usize, at_most: usize) -> Vec<Position> {
+        if self.front_bytes > bytes / 2 {
+            return Vec::new();
+        }
+        while let Some(queued) = self.kept.get(self.front_here)
+            && queued.message().is_some()
+            && self.front_bytes <= bytes / 2
+        {
+            self.front_here += 1;
+            self.front_bytes += queued.size();
+        }
+        if self.front_bytes > bytes / 2 {
+            return Vec::new();
+        }
+        let mut before = self.front_bytes;
+        let in_front = self.kept.range(self.front_here..).take_while(|queued| {
             let within = before == 0 || before + queued.size() <= bytes;
             before += queued.size();
             within
@@ -214,11 +231,20 @@ impl Queue {
         in_front.filter(|queued| queued.message().is_none()).map(|queued| queued.position).take(at_most).collect()
     }
 
+    /// The message at `at` is not known to be in memory any more, nor those behind it.
+    fn front_ends(&mut self, at: usize) {
+        if at < self.front_here {
+            self.front_bytes -= self.kept.range(at..self.front_here).map(Queued::size).sum::<usize>();
+            self.front_here = at;
+        }
+    }
+
     /// Changes where the message at `position` is. False if it is no longer in the queue.
     pub fn set_body(&mut self, position: Position, body: QueuedBody) -> bool {
         let Ok(at) = self.kept.binary_search_by_key(&position, |queued| queued.position) else {
             return false;
         };
+        self.front_ends(at);
         let queued = &mut self.kept[at];
         self.bytes -= queued.size();
         self.bytes_here -= queued.bytes_here();
@@ -244,6 +270,7 @@ impl Queue {
     /// Takes it out.
     pub fn remove(&mut self, position: Position) -> Option<Queued> {
         let at = self.kept.binary_search_by_key(&position, |queued| queued.position).ok()?;
+        self.front_ends(at);
         let queued = self.kept.remove(at)?;
         self.count_out(&queued);
         Some(queued)
@@ -258,6 +285,10 @@ impl Queue {
 
     fn pop_kept(&mut self) -> Option<Queued> {
         let queued = self.kept.pop_front()?;
+        if self.front_here > 0 {
+            self.front_here -= 1;
+            self.front_bytes -= queued.size();
+        }
         self.count_out(&queued);
         Some(queued)
     }
@@ -270,6 +301,7 @@ impl Queue {
     /// Takes out every message for which `wanted` holds, each QoS lane in order.
     pub fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
         let mut taken = Vec::new();
+        self.front_ends(0);
         for lane in [&mut self.kept, &mut self.qos0] {
             let (wanted, left): (VecDeque<Queued>, VecDeque<Queued>) =
                 lane.drain(..).partition(|queued| wanted(queued));
