@@ -44,6 +44,9 @@ pub const READ_BACK_MESSAGES: usize = 1_000;
 /// Bytes that a shard has handed to the disk and that are not kept yet, from which on it reads nothing from its clients.
 pub const UNWRITTEN_BYTES_HIGH: usize = 16 * 1024 * 1024;
 
+/// How long a CONNACK may wait until the disk has what it promises, before the client is refused.
+pub const CONNACK_WAIT_MS: u64 = 5_000;
+
 /// Packets of one client that wait for their answer, SUBACK and UNSUBACK included, from which on nothing more is read from it.
 pub const UNANSWERED_MAX: usize = 4_096;
 

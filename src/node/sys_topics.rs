@@ -87,8 +87,19 @@ fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
 
 /// How the disk is doing. `ready` is what a load balancer would ask: whether the node takes everything that it should.
 fn storage_topics(shared: &Shared, storage: &Storage) -> Vec<(String, String)> {
-    let Figures { disk_bytes, live_bytes, items, batches, sync_secs, sync_secs_max, cleaned_bytes, errors, .. } =
-        storage.figures();
+    let Figures {
+        disk_bytes,
+        live_bytes,
+        items,
+        early_deletions,
+        commits,
+        batches,
+        sync_secs,
+        sync_secs_max,
+        cleaned_bytes,
+        errors,
+        ..
+    } = storage.figures();
     let level = &shared.storage_level;
     let topics = [
         ("ready", (!level.is_short()).to_string()),
@@ -97,7 +108,9 @@ fn storage_topics(shared: &Shared, storage: &Storage) -> Vec<(String, String)> {
         ("storage/bytes/live", live_bytes.to_string()),
         ("storage/bytes/cleaned", cleaned_bytes.to_string()),
         ("storage/items", items.to_string()),
-        ("storage/commits", batches.to_string()),
+        ("storage/deletions/early", early_deletions.to_string()),
+        ("storage/commits", commits.to_string()),
+        ("storage/batches", batches.to_string()),
         ("storage/fsync/seconds", format!("{sync_secs:.3}")),
         ("storage/fsync/seconds/max", format!("{sync_secs_max:.3}")),
         ("storage/errors", errors.to_string()),

@@ -3,7 +3,7 @@
 //!
 //! The messages of a session that is written down need not be in memory: those in front are, the others are read back when their turn comes.
 //!
-//! Invariant: `bytes`, `bytes_here` and `expiring` are the sums over both lanes; positions grow along each lane.
+//! Invariant: `bytes`, `bytes_here`, `expiring` and `shared` are the sums over both lanes; positions grow along each lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -137,6 +137,8 @@ pub struct Queue {
     bytes_here: usize,
     /// Messages with a Message Expiry Interval.
     expiring: usize,
+    /// Messages that a shared subscription brought.
+    shared: usize,
     /// So many messages in front that need a place in the inflight window are known to be in memory; they have so many bytes.
     front_here: usize,
     front_bytes: usize,
@@ -171,6 +173,11 @@ impl Queue {
         !self.qos0.is_empty()
     }
 
+    /// Whether looking for messages of a shared subscription may find one.
+    pub fn holds_shared(&self) -> bool {
+        self.shared > 0
+    }
+
     /// Whether looking for expired messages may find one.
     pub fn holds_expiring(&self) -> bool {
         self.expiring > 0
@@ -185,6 +192,7 @@ impl Queue {
         self.bytes += queued.size();
         self.bytes_here += queued.bytes_here();
         self.expiring += usize::from(queued.expires_at().is_some());
+        self.shared += usize::from(queued.share.is_some());
         let lane = if queued.qos == QoS::AtMostOnce { &mut self.qos0 } else { &mut self.kept };
         lane.push_back(queued);
     }
@@ -320,6 +328,7 @@ impl Queue {
         self.bytes -= queued.size();
         self.bytes_here -= queued.bytes_here();
         self.expiring -= usize::from(queued.expires_at().is_some());
+        self.shared -= usize::from(queued.share.is_some());
         for lane in [&mut self.kept, &mut self.qos0] {
             if lane.is_empty() && lane.capacity() > CAPACITY_KEPT {
                 *lane = VecDeque::new();

@@ -240,7 +240,9 @@ impl Session {
             given.extend(sent.into_iter().filter_map(|inflight| inflight.queued));
         }
         // What is not kept yet goes back when it is, unless there is no later.
-        given.extend(self.queue.take(|queued| of_share(queued) && (queued.kept || !unsent_only)));
+        if self.queue.holds_shared() {
+            given.extend(self.queue.take(|queued| of_share(queued) && (queued.kept || !unsent_only)));
+        }
         given.retain(|queued| queued.qos != QoS::AtMostOnce);
         given
     }

@@ -190,8 +190,31 @@ impl Shard {
         // Who comes back to a session that is on disk has it whatever happens, and what he takes makes room.
         if waits && self.keeping.defers() && !(resumed && self.storage_is_failing()) {
             self.keeping.when_kept(Due::Admit { connection: key, serial });
+            self.connections[key as usize].linger_until = Some(self.now + limits::CONNACK_WAIT_MS);
+            self.arm_timer(key);
         } else {
             self.admitted(key, serial);
+        }
+    }
+
+    /// The disk has not kept in time what the CONNACK would promise: the client is told, and is as one who never came.
+    pub(super) fn give_up_connecting(&mut self, key: ConnectionKey) {
+        let connection = &mut self.connections[key as usize];
+        let client_id = connection.client_id.clone();
+        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
+            return;
+        };
+        self.refuse(key, ReasonCode::ServerUnavailable, "the disk has not kept the session in time");
+        let Some(session) = self.by_client.get(&client_id).copied() else {
+            return;
+        };
+        let (epoch, expiry_secs) = (connecting.epoch, connecting.agreed.session_expiry_secs);
+        let slot = &self.sessions[session as usize];
+        if slot.session.epoch() == epoch && slot.connection.is_none() {
+            if expiry_secs == 0 {
+                self.end_session(session);
+            }
+            self.propose(Command::Detach { client: client_id, epoch, will: WillFate::Drop, expiry_secs });
         }
     }
 
@@ -205,6 +228,7 @@ impl Shard {
         let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
+        connection.linger_until = None;
         let own = |session: &SessionKey| self.sessions[*session as usize].session.epoch() == connecting.epoch;
         let Some(session) = self.by_client.get(&client_id).copied().filter(own) else {
             self.admit_too_late(key, &connecting);
@@ -449,7 +473,8 @@ impl Shard {
     /// nobody else. Returns whether there was any.
     pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) -> bool {
         let slot = &mut self.sessions[session as usize];
-        if slot.session.queue().is_empty() && (unsent_only || slot.session.inflight_count() == 0) {
+        // Looking through a long queue would hold up the shard at every disconnect.
+        if !slot.session.queue().holds_shared() && (unsent_only || slot.session.inflight_count() == 0) {
             return false;
         }
         let owner = slot.session.owner();

@@ -402,7 +402,10 @@ impl Shard {
         };
         connection.timer = None;
         if connection.linger_until.is_some_and(|until| until <= now) {
-            self.close(key, Close::Lost);
+            match connection.state {
+                State::Connecting(_) => self.give_up_connecting(key),
+                _ => self.close(key, Close::Lost),
+            }
             return;
         }
         if connection.ping_at.is_some_and(|at| at <= now) {

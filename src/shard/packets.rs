@@ -49,7 +49,14 @@ impl Shard {
         self.keeping.begin_route(self.route_of(session, publish.qos));
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
-        let reason = match state.publish(&mut turn, publish)? {
+        let inbound = match state.publish(&mut turn, publish) {
+            Ok(inbound) => inbound,
+            Err(violation) => {
+                self.keeping.end_route(Due::Nothing, None);
+                return Err(violation.into());
+            }
+        };
+        let reason = match inbound {
             Inbound::Route(topic) => match self.route_publish(session, topic.name(), publish) {
                 Routed::Matched => ReasonCode::Success,
                 Routed::Unmatched => ReasonCode::NoMatchingSubscribers,

@@ -120,12 +120,13 @@ impl Shard {
     fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let shared = self.shared.clone();
         let mut retained = shared.retained.write();
-        let (stored, earlier) = if self.has_room_for(outgoing, &retained) {
-            retained.replace(self.now, outgoing.message().clone())
-        } else {
-            // No value is better than one that is older than what was published since.
-            self.metrics().dropped(DropReason::RetainedFull, 1);
-            (false, retained.delete(outgoing.topic))
+        let (stored, earlier) = match self.why_not_retained(outgoing, &retained) {
+            None => retained.replace(self.now, outgoing.message().clone()),
+            Some(reason) => {
+                // No value is better than one that is older than what was published since.
+                self.metrics().dropped(reason, 1);
+                (false, retained.delete(outgoing.topic))
+            }
         };
         match &earlier {
             Some(earlier) => self.wait_for_setter(earlier.id),
@@ -177,6 +178,18 @@ impl Shard {
         }
         if let Some(earlier) = earlier {
             self.keeping.delete(journal::RETAINED, journal::retained_item(earlier.id));
+        }
+    }
+
+    /// Why a message is not retained whose publisher cannot be told. On a disk without room a value may take the place of another, but none is added.
+    fn why_not_retained(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> Option<DropReason> {
+        let adds = !outgoing.payload.is_empty() && retained.get(self.now, outgoing.topic).is_none();
+        if !self.has_room_for(outgoing, retained) {
+            Some(DropReason::RetainedFull)
+        } else if adds && self.storage_is_short() && !outgoing.topic.starts_with("$SYS/") {
+            Some(DropReason::StorageFull)
+        } else {
+            None
         }
     }
 

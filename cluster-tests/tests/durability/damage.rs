@@ -201,15 +201,107 @@ fn damage_behind_an_index_is_never_delivered() {
     assert!(got.len() == MESSAGES || log.since(0).iter().any(|line| line.contains("\"ERROR\"")), "{}", log.text());
 }
 
+/// Another installation, with this in `[storage]` and a copy of the data.
+fn installed_with(storage: &str, data: &Path) -> Installation {
+    let other = Setup::new().section(&format!("{SMALL_SEGMENTS}\n{storage}")).install();
+    other.replace_data(data);
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(other.data_dir(), permissions).expect("a folder of ours");
+    other
+}
+
+/// Turns over one bit of the only place where these bytes stand in a segment.
+fn flip_in(installation: &Installation, wanted: &[u8]) {
+    let place_in = |path: &PathBuf| {
+        let bytes = std::fs::read(path).expect("a file of ours");
+        bytes.windows(wanted.len()).position(|bytes| bytes == wanted).map(|place| (path.clone(), place as u64))
+    };
+    let (path, place) = files(installation, "segment").iter().find_map(place_in).expect("it is on disk");
+    let file = std::fs::File::options().write(true).open(path).expect("a file of ours");
+    file.write_all_at(&[wanted[0] ^ 0x10], place).expect("a byte");
+}
+
+#[test]
+fn a_damaged_retained_message_is_told_and_with_quarantine_left_out_alone() {
+    let scene = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
+    let mut publisher = scene.client("p");
+    for number in 0..5 {
+        assert!(publisher.publish_retained(format!("r/{number}"), format!("value-of-{number}"), 1) < 0x80);
+    }
+    // With an index for every segment, a start does not read the messages before it needs them.
+    assert!(scene.broker.stop(Duration::from_secs(20)).success());
+    flip_in(&scene.installation, b"value-of-3");
+    refused(&scene.installation, "on_corruption = \\\"quarantine\\\"");
+    let mut scene = Scene::on(installed_with("on_corruption = \"quarantine\"", &scene.installation.data_dir()));
+    for _ in 0..2 {
+        let mut reader = scene.client("reader");
+        reader.subscribe("r/#", 0);
+        let values: Vec<_> = (0..4).map(|_| reader.recv_publish().text()).collect();
+        assert_eq!(values, ["value-of-0", "value-of-1", "value-of-2", "value-of-4"]);
+        assert!(reader.fence().is_empty());
+        assert!(scene.client("p").publish_retained("r/3", "", 1) < 0x80, "a deletion of what is lost");
+        scene.kill_and_start();
+    }
+}
+
+#[test]
+fn a_journal_that_is_gone_or_of_another_node_is_not_taken_for_an_empty_one() {
+    let mut scene = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
+    scene.leave_session(&kept(Version::V5, "s"), "t", 1);
+    // The start that sees that the node has run before.
+    scene.kill_and_start();
+    scene.broker.kill();
+    let Scene { installation, .. } = scene;
+    let other = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
+    other.broker.kill();
+    let (own, away) = (installation.journal_dir(), installation.data_dir().with_file_name("away"));
+    std::fs::rename(&own, &away).expect("a folder of ours");
+    refused(&installation, "its journal is gone");
+    copy_folder(&other.installation.journal_dir(), &own);
+    refused(&installation, "the journal belongs to node");
+    std::fs::remove_dir_all(&own).expect("a folder of ours");
+    std::fs::rename(&away, &own).expect("a folder of ours");
+    Scene::on(installation).resume(&kept(Version::V5, "s"));
+}
+
+#[test]
+fn the_newest_segment_that_has_gone_is_missed_by_its_index() {
+    let scene = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
+    scene.leave_session(&kept(Version::V5, "s"), "t", 1);
+    assert!(scene.broker.stop(Duration::from_secs(20)).success());
+    let newest = files(&scene.installation, "index").last().expect("an index").with_extension("segment");
+    std::fs::remove_file(&newest).expect("a file of ours");
+    refused(&scene.installation, &name(&newest));
+}
+
+#[test]
+fn a_last_write_that_was_cut_short_is_told_in_the_log() {
+    let installation = with_messages("");
+    let last = files(&installation, "segment").into_iter().rfind(|path| written(path) > 16_384);
+    let last = last.expect("a segment with much in it");
+    let file = std::fs::File::options().write(true).open(&last).expect("a file of ours");
+    file.write_all_at(&[0; 64], written(&last) - 64).expect("a file of ours");
+    let scene = Scene::on(installation);
+    let told = scene.broker.log().since(0).iter().any(|line| line.contains("the last write was cut short"));
+    assert!(told, "{}", scene.broker.log().text());
+}
+
+/// A number in `alive` that no clock says must not make everything expire.
+#[test]
+fn a_damaged_time_of_the_last_run_is_not_believed() {
+    let mut scene = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
+    scene.leave_session(&kept(Version::V5, "s"), "t", 1);
+    scene.broker.kill();
+    std::fs::write(scene.installation.data_dir().join("alive"), "9999999999999999999\n").expect("a file of ours");
+    scene.start();
+    scene.resume(&kept(Version::V5, "s"));
+}
+
 /// A copy of the data directory is as good as the original.
 #[test]
 fn a_copy_of_the_data_directory_starts() {
     let installation = with_messages("");
     let elsewhere = tempfile::tempdir().expect("a temporary folder");
     copy_folder(&installation.data_dir(), elsewhere.path());
-    let other = Setup::new().section(SMALL_SEGMENTS).install();
-    other.replace_data(elsewhere.path());
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(other.data_dir(), permissions).expect("a folder of ours");
-    assert_eq!(drained(&Scene::on(other)).len(), MESSAGES);
+    assert_eq!(drained(&Scene::on(installed_with("", elsewhere.path()))).len(), MESSAGES);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::power_cut::{Loss, PowerCut, shim};
 use holdfast_cluster_tests::process::Setup;
-use holdfast_cluster_tests::wire::{Connect, Packet, Publish, Version, reason};
+use holdfast_cluster_tests::wire::{Connect, Packet, Publish, Version, Will, reason};
 
 use crate::SMALL_SEGMENTS;
 use crate::power_loss::start_on;
@@ -213,6 +213,26 @@ fn a_failing_sync_acknowledges_nothing_and_heals() {
     let (broker, _disk) = start_on(&mut scene.installation);
     scene.broker = broker;
     has_all(&drained(&scene), &(0..10).collect::<Vec<_>>(), &["healed"]);
+}
+
+/// A CONNACK that would promise what the disk does not keep is not awaited for ever; nor does the Will of who was refused come.
+#[test]
+fn a_session_that_cannot_be_kept_is_refused_in_time() {
+    let Some((scene, disk)) = on_disk() else { return };
+    let mut watcher = scene.client("watcher");
+    watcher.subscribe("w", 0);
+    disk.set_failing(true);
+    let will = Will::new("w", "never");
+    for name in ["first", "second"] {
+        let ack = scene.open(Version::V5).handshake(&kept(Version::V5, name).will(will.clone()));
+        assert_eq!(ack.reason, reason::SERVER_UNAVAILABLE, "{name}");
+    }
+    disk.set_failing(false);
+    let deadline = Instant::now() + HEAL;
+    while scene.open(Version::V5).handshake(&kept(Version::V5, "first")).reason != 0 {
+        assert!(Instant::now() < deadline, "it does not heal");
+    }
+    assert!(watcher.fence().is_empty(), "the Will of a connection that was refused");
 }
 
 #[test]

@@ -254,9 +254,15 @@ impl Keeping {
 
     /// The answer to a packet that has come again waits for what the first one waits for.
     pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
-        let assembly = self.promises.table.iter_mut().find_map(|(_, promise)| match &mut promise.then {
-            Then::Keep(assembly) if assembly.packet == Some(packet) => Some(assembly),
-            _ => None,
+        let Promises { table, assemblies, .. } = &mut self.promises;
+        let is_its = |key: &PromiseKey| match &table[*key as usize].then {
+            Then::Keep(assembly) => assembly.packet == Some(packet),
+            Then::Due(_) | Then::Tell(_) => false,
+        };
+        let newest = assemblies.iter().rev().copied().find(is_its);
+        let assembly = newest.and_then(|key| match &mut table[key as usize].then {
+            Then::Keep(assembly) => Some(assembly),
+            Then::Due(_) | Then::Tell(_) => None,
         });
         match assembly {
             Some(assembly) => {
