@@ -62,6 +62,7 @@ pub mod reason {
     pub const RECEIVE_MAXIMUM_EXCEEDED: u8 = 0x93;
     pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
     pub const PACKET_TOO_LARGE: u8 = 0x95;
+    pub const SERVER_UNAVAILABLE: u8 = 0x88;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
     pub const RETAIN_NOT_SUPPORTED: u8 = 0x9A;
 }

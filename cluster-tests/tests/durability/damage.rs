@@ -266,8 +266,7 @@ fn a_journal_that_is_gone_or_of_another_node_is_not_taken_for_an_empty_one() {
 
 #[test]
 fn the_newest_segment_that_has_gone_is_missed_by_its_index() {
-    let scene = Scene::on(Setup::new().section(SMALL_SEGMENTS).install());
-    scene.leave_session(&kept(Version::V5, "s"), "t", 1);
+    let scene = Scene::on(with_messages(""));
     assert!(scene.broker.stop(Duration::from_secs(20)).success());
     let newest = files(&scene.installation, "index").last().expect("an index").with_extension("segment");
     std::fs::remove_file(&newest).expect("a file of ours");
