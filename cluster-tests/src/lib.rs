@@ -6,6 +6,7 @@
 //! - [`transport`] is one connection over TCP, TLS, WebSocket or both, where every read has a deadline; [`websocket`] the client side of RFC 6455;
 //! - [`client`] speaks MQTT over a transport, one packet at a time;
 //! - [`process`] starts the program with a configuration of the test's own, on ports the kernel chose, and keeps its log;
+//! - [`scene`] is a broker with a data directory that outlives it, and what is done with it again and again;
 //! - [`stage`] is what a test works on: a broker, a transport, and names that no other test uses;
 //! - [`history`] is what clients were promised and what they got, [`checker`] judges it, [`dice`] makes seeded choices;
 //! - [`load`] is a cast of clients that break off at any moment and record what they were promised;
@@ -25,6 +26,7 @@ pub mod history;
 pub mod load;
 pub mod power_cut;
 pub mod process;
+pub mod scene;
 pub mod stage;
 pub mod transport;
 pub mod websocket;

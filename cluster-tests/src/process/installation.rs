@@ -3,6 +3,7 @@
 //! At most one broker runs on an installation at a time; [`copy`](Installation::copy) makes another one of what its disk holds.
 
 use std::ffi::OsString;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +41,18 @@ impl Installation {
     /// Where the journal's files are.
     pub fn journal_dir(&self) -> PathBuf {
         self.data_dir().join("journal")
+    }
+
+    /// The journal's files with this ending, in the order of their names.
+    ///
+    /// # Panics
+    /// When the folder cannot be read.
+    pub fn journal_files(&self, ending: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.journal_dir()).expect("the journal is there");
+        let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|there| there == ending));
+        paths.sort();
+        paths
     }
 
     /// An environment variable of the brokers that are started from now on.
@@ -111,6 +124,17 @@ impl Installation {
     pub(super) fn config(&self) -> PathBuf {
         self.folder().join("holdfast.toml")
     }
+}
+
+/// Turns over one bit of the byte at `place` in a file.
+///
+/// # Panics
+/// When there is no such byte, or it cannot be written.
+pub fn flip(path: &Path, place: u64) {
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("a file of ours");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 0x10], place).expect("a byte");
 }
 
 /// Copies a folder with all that is in it.

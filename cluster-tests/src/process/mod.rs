@@ -7,7 +7,7 @@ mod program;
 mod setup;
 
 pub use broker::Broker;
-pub use installation::{Installation, START, copy_folder};
+pub use installation::{Installation, START, copy_folder, flip};
 pub use log::{Line, Log};
 pub use program::path as program_path;
 pub use setup::Setup;

@@ -1,14 +1,13 @@
 //! Damage is named, by file and byte, and a damaged directory is not exported in part.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_cluster_tests::process::Installation;
+use holdfast_cluster_tests::process::{Installation, flip};
 use holdfast_cluster_tests::wire::Version;
 
-use crate::scene::{Scene, kept, publish_many};
 use crate::{Done, PATIENCE, data, export, verify};
+use holdfast_cluster_tests::scene::{Scene, kept, publish_many};
 
 const MESSAGES: usize = 3_000;
 
@@ -24,21 +23,6 @@ fn with_messages(clean: bool) -> Installation {
         scene.broker.kill();
     }
     scene.installation
-}
-
-fn journal_files(installation: &Installation, ending: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(installation.journal_dir()).expect("the journal is there");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|there| there == ending));
-    paths.sort();
-    paths
-}
-
-fn flip(path: &Path, place: u64) {
-    let file = std::fs::File::options().read(true).write(true).open(path).expect("a file of ours");
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, place).expect("a byte");
-    file.write_all_at(&[byte[0] ^ 0x10], place).expect("a byte");
 }
 
 fn name(path: &Path) -> String {
@@ -73,7 +57,7 @@ fn not_exported(installation: &Installation, file: &str) {
 #[test]
 fn every_flipped_byte_of_what_was_written_is_found() {
     let installation = with_messages(true);
-    let segments = journal_files(&installation, "segment");
+    let segments = installation.journal_files("segment");
     assert!(segments.len() >= 3, "{segments:?}");
     for (path, place) in [(&segments[0], 20), (&segments[0], 70), (&segments[1], 500_000), (&segments[2], 300_001)] {
         let copy = installation.copy();
@@ -88,7 +72,7 @@ fn every_flipped_byte_of_what_was_written_is_found() {
 #[test]
 fn a_missing_segment_is_named() {
     let installation = with_messages(false);
-    let segment = journal_files(&installation, "segment").swap_remove(1);
+    let segment = installation.journal_files("segment").swap_remove(1);
     std::fs::remove_file(&segment).expect("a file of ours");
     let done = verified(&installation);
     let expected = format!("journal/{}, byte 0: the segment is missing\n", name(&segment));
@@ -101,7 +85,7 @@ fn a_missing_segment_is_named() {
 fn a_damaged_index_is_named_and_does_no_harm() {
     let installation = with_messages(true);
     let whole = export(&installation.data_dir());
-    let index = journal_files(&installation, "index").swap_remove(0);
+    let index = installation.journal_files("index").swap_remove(0);
     flip(&index, 200);
     assert_eq!(named_byte(&verified(&installation), &index), 0);
     assert_eq!(export(&installation.data_dir()).lines().count(), whole.lines().count());
@@ -114,7 +98,7 @@ fn what_a_kill_leaves_is_no_damage() {
     assert!(summary.contains(&format!("{MESSAGES} queued messages")), "{summary}");
     // A batch that was cut off in the middle, as by a power cut.
     let written = |path: &&PathBuf| std::fs::read(path).expect("a file of ours").iter().skip(64).any(|byte| *byte != 0);
-    let segments = journal_files(&installation, "segment");
+    let segments = installation.journal_files("segment");
     let last = segments.iter().rfind(written).expect("a segment with something in it");
     let bytes = std::fs::read(last).expect("a file of ours");
     let end = bytes.iter().rposition(|byte| *byte != 0).expect("something in it");

@@ -5,10 +5,6 @@
 mod damage;
 mod refusals;
 mod round_trip;
-// What these tests do not need of it, others do.
-#[allow(dead_code)]
-#[path = "../durability/scene.rs"]
-mod scene;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -18,9 +14,6 @@ use std::process::{Command, Output, Stdio};
 use holdfast_cluster_tests::process::program_path;
 use holdfast_cluster_tests::transport::PATIENCE;
 use serde_json::Value;
-
-/// Small segments, so that there are several.
-const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";
 
 /// What the program did.
 struct Done {

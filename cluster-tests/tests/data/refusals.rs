@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use holdfast_cluster_tests::wire::Version;
 
-use crate::scene::{Scene, kept, publish_many};
 use crate::{PATIENCE, command, data, data_with_input, export, import};
+use holdfast_cluster_tests::scene::{Scene, kept, publish_many};
 
 #[test]
 fn a_running_node_is_left_alone() {

@@ -7,8 +7,9 @@ use holdfast_cluster_tests::process::{Installation, Setup};
 use holdfast_cluster_tests::wire::{Connect, Packet, Properties, Publish, Subscribe, Version, Will, first, id};
 use serde_json::Value;
 
-use crate::scene::{Scene, kept, numbers, publish_numbers, texts};
-use crate::{PATIENCE, SMALL_SEGMENTS, body, data, export, import, of_type, verify};
+use crate::{PATIENCE, body, data, export, import, of_type, verify};
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::{Scene, kept, numbers, publish_numbers, texts};
 
 /// A data directory that was imported from the one of an installation, under a configuration of its own.
 #[track_caller]

@@ -4,11 +4,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_cluster_tests::process::{Installation, Setup, copy_folder};
+use holdfast_cluster_tests::process::{Installation, Setup, copy_folder, flip};
 use holdfast_cluster_tests::wire::{Message, Version};
 
-use crate::SMALL_SEGMENTS;
-use crate::scene::{Scene, kept, publish_many};
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::{Scene, kept, publish_many};
 
 const MESSAGES: usize = 4_000;
 
@@ -26,35 +26,22 @@ fn with_messages(storage: &str) -> Installation {
     scene.installation
 }
 
-/// Files of the journal with this ending, in the order of their names.
-fn files(installation: &Installation, ending: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(installation.journal_dir()).expect("the journal is there");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|there| there == ending));
-    paths.sort();
-    paths
-}
-
 /// The oldest, one in the middle, and the last of those that are complete.
 fn sealed_segment(installation: &Installation) -> PathBuf {
-    let segments = files(installation, "segment");
+    let segments = installation.journal_files("segment");
     assert!(segments.len() >= 4, "{segments:?}");
     segments[segments.len() / 2].clone()
 }
 
 fn remove_indexes(installation: &Installation) {
-    for path in files(installation, "index") {
+    for path in installation.journal_files("index") {
         std::fs::remove_file(path).expect("a file of ours");
     }
 }
 
 /// Turns over one bit in the middle of a file.
-fn flip(path: &Path) {
-    let file = std::fs::File::options().read(true).write(true).open(path).expect("a file of ours");
-    let place = file.metadata().expect("a file of ours").len() / 2;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, place).expect("a byte");
-    file.write_all_at(&[byte[0] ^ 0x10], place).expect("a byte");
+fn flip_middle(path: &Path) {
+    flip(path, path.metadata().expect("a file of ours").len() / 2);
 }
 
 fn name(path: &Path) -> String {
@@ -98,10 +85,11 @@ fn written(path: &Path) -> u64 {
 #[test]
 fn a_last_segment_cut_off_anywhere_starts_with_what_is_before() {
     let installation = with_messages("");
-    let last = files(&installation, "segment").into_iter().rfind(|path| written(path) > 16_384);
+    let last = installation.journal_files("segment").into_iter().rfind(|path| written(path) > 16_384);
     let last = name(&last.expect("a segment with much in it"));
     let end = written(&installation.journal_dir().join(&last));
-    let later = files(&installation, "segment").into_iter().filter(|path| name(path) > last).map(|path| name(&path));
+    let later =
+        installation.journal_files("segment").into_iter().filter(|path| name(path) > last).map(|path| name(&path));
     let later: Vec<_> = later.collect();
     let lengths = [end - 1, end - 4, end - 17, end - 512, end - 1_003, end - 5_000, end / 2, end / 3 + 1, 4_097];
     let mut counts = Vec::new();
@@ -127,7 +115,7 @@ fn damage_in_the_middle_is_not_taken_for_the_end() {
     remove_indexes(&installation);
     let segment = sealed_segment(&installation);
     let before = std::fs::read(&segment).expect("a file of ours");
-    flip(&segment);
+    flip_middle(&segment);
     for _ in 0..2 {
         refused(&installation, &name(&segment));
     }
@@ -149,7 +137,7 @@ fn quarantine_puts_the_damage_aside_and_keeps_the_rest() {
     let installation = with_messages("on_corruption = \"quarantine\"");
     remove_indexes(&installation);
     let segment = sealed_segment(&installation);
-    flip(&segment);
+    flip_middle(&segment);
     let damaged = std::fs::read(&segment).expect("a file of ours");
     let mut scene = Scene::on(installation);
     let log = scene.broker.log();
@@ -187,7 +175,7 @@ fn found_below(folder: &Path, content: &[u8]) -> Vec<PathBuf> {
 fn damage_behind_an_index_is_never_delivered() {
     let installation = with_messages("");
     let segment = sealed_segment(&installation);
-    flip(&segment);
+    flip_middle(&segment);
     let broker = installation.launch();
     let is_up = |line: &holdfast_cluster_tests::process::Line| line.field("event").as_deref() == Some("ready");
     if broker.log().wait(0, Duration::from_secs(10), is_up).is_none() {
@@ -216,9 +204,8 @@ fn flip_in(installation: &Installation, wanted: &[u8]) {
         let bytes = std::fs::read(path).expect("a file of ours");
         bytes.windows(wanted.len()).position(|bytes| bytes == wanted).map(|place| (path.clone(), place as u64))
     };
-    let (path, place) = files(installation, "segment").iter().find_map(place_in).expect("it is on disk");
-    let file = std::fs::File::options().write(true).open(path).expect("a file of ours");
-    file.write_all_at(&[wanted[0] ^ 0x10], place).expect("a byte");
+    let (path, place) = installation.journal_files("segment").iter().find_map(place_in).expect("it is on disk");
+    flip(&path, place);
 }
 
 #[test]
@@ -268,7 +255,7 @@ fn a_journal_that_is_gone_or_of_another_node_is_not_taken_for_an_empty_one() {
 fn the_newest_segment_that_has_gone_is_missed_by_its_index() {
     let scene = Scene::on(with_messages(""));
     assert!(scene.broker.stop(Duration::from_secs(20)).success());
-    let newest = files(&scene.installation, "index").last().expect("an index").with_extension("segment");
+    let newest = scene.installation.journal_files("index").last().expect("an index").with_extension("segment");
     std::fs::remove_file(&newest).expect("a file of ours");
     refused(&scene.installation, &name(&newest));
 }
@@ -276,7 +263,7 @@ fn the_newest_segment_that_has_gone_is_missed_by_its_index() {
 #[test]
 fn a_last_write_that_was_cut_short_is_told_in_the_log() {
     let installation = with_messages("");
-    let last = files(&installation, "segment").into_iter().rfind(|path| written(path) > 16_384);
+    let last = installation.journal_files("segment").into_iter().rfind(|path| written(path) > 16_384);
     let last = last.expect("a segment with much in it");
     let file = std::fs::File::options().write(true).open(&last).expect("a file of ours");
     file.write_all_at(&[0; 64], written(&last) - 64).expect("a file of ours");

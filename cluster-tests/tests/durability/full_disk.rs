@@ -7,9 +7,9 @@ use holdfast_cluster_tests::power_cut::{Loss, PowerCut, shim};
 use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::wire::{Connect, Packet, Publish, Version, Will, reason};
 
-use crate::SMALL_SEGMENTS;
 use crate::power_loss::start_on;
-use crate::scene::{Scene, kept};
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::{Scene, kept};
 
 /// How long it may take until the node has noticed that there is room again, and more.
 const HEAL: Duration = Duration::from_secs(20);
@@ -138,10 +138,19 @@ fn a_full_disk_refuses_what_must_be_kept_and_heals() {
     let healthy = watcher.0.take().text();
     scene.leave_session(&kept(Version::V5, "s"), "t", 1);
     let mut publisher = scene.client("p");
+    publisher.publish_retained("r/old", "older", 0);
     disk.set_full(true);
     let accepted = fill(&mut publisher, 16_000, 1_000);
     assert!(!accepted.is_empty(), "there was room for some");
     watcher.wait(&healthy, false);
+    // A retained value may take the place of another, but none is added, even where the publisher cannot be told.
+    publisher.publish_retained("r/old", "newer", 0);
+    publisher.publish_retained("r/new", "one more", 0);
+    publisher.fence();
+    let mut reader = scene.client("reader");
+    reader.subscribe("r/#", 0);
+    let retained: Vec<_> = reader.fence();
+    assert!(matches!(&retained[..], [Packet::Publish(message)] if message.text() == "newer"), "{retained:?}");
     // With QoS 2 too.
     let packet_id = publisher.packet_id();
     publisher.send_publish(&Publish::new("t", vec![b'x'; 16_000]).qos(2, packet_id));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::wire::{Packet, Publish, Version, first, id};
 
-use crate::scene::{BOTH_VERSIONS, Scene, kept, numbers, texts};
+use holdfast_cluster_tests::scene::{BOTH_VERSIONS, Scene, kept, numbers, texts};
 
 /// A kept subscriber `s`, which is away, and a kept publisher `p`.
 fn begin(version: Version) -> (Scene, Client) {

@@ -8,7 +8,7 @@ use holdfast_cluster_tests::history::{Event, History};
 use holdfast_cluster_tests::load::{Cast, Round};
 use holdfast_cluster_tests::process::Setup;
 
-use crate::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
 
 /// A promise is judged every so many rounds: between them, what is resent is cut off as well.
 const SETTLE_EVERY: usize = 5;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::wire::{PINGREQ, Packet, Version};
 
-use crate::SMALL_SEGMENTS;
-use crate::scene::{Scene, kept, named, publish_many};
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::{Scene, kept, named, publish_many};
 
 /// Messages for each of the sessions.
 const MESSAGES: usize = 10_000;

@@ -12,12 +12,8 @@ mod large;
 mod power_loss;
 mod queues;
 mod retained;
-mod scene;
 mod sessions;
 mod shared;
 mod shim;
 mod timers;
 mod wills;
-
-/// Small segments, so that they are filled, and cleaned, many times.
-const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";

@@ -9,7 +9,7 @@ use holdfast_cluster_tests::load::{Cast, Round};
 use holdfast_cluster_tests::power_cut::{Loss, PowerCut, shim};
 use holdfast_cluster_tests::process::{Broker, Installation, Setup};
 
-use crate::SMALL_SEGMENTS;
+use holdfast_cluster_tests::scene::SMALL_SEGMENTS;
 
 /// How many power cuts, unless `HOLDFAST_POWER_ROUNDS` says otherwise.
 const ROUNDS: usize = 200;

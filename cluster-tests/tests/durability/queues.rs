@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::process::Setup;
 use holdfast_cluster_tests::wire::{Packet, Properties, Publish, Version, first, id};
 
-use crate::scene::{Scene, kept, numbers, publish_many, publish_numbers, texts};
+use holdfast_cluster_tests::scene::{Scene, kept, numbers, publish_many, publish_numbers, texts};
 
 /// Reads a `$SYS` topic until it has this value.
 #[track_caller]

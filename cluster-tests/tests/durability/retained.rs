@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::wire::{Packet, Properties, Publish, Version, id};
 
-use crate::scene::{Scene, kept, publish_many};
+use holdfast_cluster_tests::scene::{Scene, kept, publish_many};
 
 /// The retained messages that a fresh subscriber gets at its first subscribe.
 #[track_caller]

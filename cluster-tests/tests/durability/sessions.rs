@@ -2,7 +2,7 @@
 
 use holdfast_cluster_tests::wire::{Connect, Version, id};
 
-use crate::scene::{BOTH_VERSIONS, Scene, kept, named, numbers, publish_numbers, texts};
+use holdfast_cluster_tests::scene::{BOTH_VERSIONS, Scene, kept, named, numbers, publish_numbers, texts};
 
 #[test]
 fn field_case_09_what_is_acknowledged_before_its_client_returns_arrives() {

@@ -2,7 +2,7 @@
 
 use holdfast_cluster_tests::wire::Version;
 
-use crate::scene::{Scene, kept, numbers, publish_numbers, texts};
+use holdfast_cluster_tests::scene::{Scene, kept, numbers, publish_numbers, texts};
 
 const FILTER: &str = "$share/g/t";
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::wire::{Connect, Publish, Version, id};
 
-use crate::scene::{Scene, kept, numbers, pass, texts};
+use holdfast_cluster_tests::scene::{Scene, kept, numbers, pass, texts};
 
 const SECOND: Duration = Duration::from_secs(1);
 

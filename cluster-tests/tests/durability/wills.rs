@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::wire::{Connect, Version, Will, id};
 
-use crate::scene::{BOTH_VERSIONS, Scene, kept, named, pass, texts};
+use holdfast_cluster_tests::scene::{BOTH_VERSIONS, Scene, kept, named, pass, texts};
 
 const SECOND: Duration = Duration::from_secs(1);
 

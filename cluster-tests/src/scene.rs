@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use holdfast_cluster_tests::client::Client;
-use holdfast_cluster_tests::process::{Broker, Installation, Setup};
-use holdfast_cluster_tests::transport::{Link, Transport};
-use holdfast_cluster_tests::wire::{Connect, Message, Packet, Publish, Version, first};
+use crate::client::Client;
+use crate::process::{Broker, Installation, Setup};
+use crate::transport::{Link, Transport};
+use crate::wire::{Connect, Message, Packet, Publish, Version, first};
 
-use crate::SMALL_SEGMENTS;
+/// Segments so small that a test fills several, and the oldest are freed.
+pub const SMALL_SEGMENTS: &str = "[storage]\nsegment_bytes = \"1MB\"";
 
 /// 3.1.1 and 5.0.
 pub const BOTH_VERSIONS: [Version; 2] = [Version::V311, Version::V5];
@@ -16,6 +17,12 @@ pub const BOTH_VERSIONS: [Version; 2] = [Version::V311, Version::V5];
 pub struct Scene {
     pub installation: Installation,
     pub broker: Broker,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Scene {
