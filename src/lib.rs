@@ -49,6 +49,7 @@
 //!    answers that waited for it leave with the next turn.
 pub mod access;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod journal;
 pub mod limits;
