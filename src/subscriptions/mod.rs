@@ -8,6 +8,8 @@
 //! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them in the same
 //! order, and what arrives for it in between finds nobody.
 
+mod cluster_index;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,6 +18,8 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
 use crate::topic::FilterTree;
+
+pub use cluster_index::{ClusterIndex, NodeSlot, ShareMembers, ShareNode};
 
 /// The number of a session in the table of its shard.
 pub type SessionKey = u32;
