@@ -9,7 +9,7 @@
 //! | 0 | [`limits`] [`metrics`] | every bound with its reason; every counter |
 //! | 1 | [`topic`] | names, filters, filters that match a name, names that match a filter |
 //! | 2 | [`mqtt`] | the codec of MQTT 3.1, 3.1.1 and 5.0; the message at rest |
-//! | 3 | [`session`] [`retained`] | the session machine; the retained messages |
+//! | 3 | [`session`] [`retained`] [`cluster`] | the session machine; the retained messages; what nodes owe one another |
 //! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
 //! | 5 | [`link`] | the connections between nodes |
 //! | 6 | [`shard`] | the event loop of one core |
