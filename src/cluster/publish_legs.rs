@@ -41,6 +41,8 @@ pub struct PublishLegs<W> {
     sent: u64,
     /// Whether frames may be given to a connection.
     connected: bool,
+    /// The sequence of the last leg there ever was.
+    last: u64,
     window: usize,
     /// What was accepted since `measured_at`.
     accepted_bytes: usize,
@@ -58,6 +60,7 @@ impl<W> Default for PublishLegs<W> {
             end: 0,
             sent: 0,
             connected: false,
+            last: 0,
             window: WINDOW_BYTES_FIRST,
             accepted_bytes: 0,
             measured_at: 0,
@@ -69,7 +72,8 @@ impl<W> Default for PublishLegs<W> {
 impl<W> PublishLegs<W> {
     /// Adds a leg. `encode` appends its frame. Sequences ascend.
     pub fn push(&mut self, now: u64, sequence: u64, wait: Option<W>, encode: impl FnOnce(&mut Vec<u8>)) {
-        debug_assert!(self.legs.back().is_none_or(|last| last.sequence < sequence), "sequences ascend");
+        debug_assert!(self.last < sequence, "sequences ascend");
+        self.last = sequence;
         if self.legs.is_empty() {
             self.progress_at = now;
         }
@@ -187,9 +191,9 @@ impl<W> PublishLegs<W> {
         (self.end - self.first_kept()) as usize
     }
 
-    /// The sequence of the last leg; everything up to it is accepted when nothing is owed any more.
-    pub fn last_sequence(&self) -> Option<u64> {
-        self.legs.back().map(|leg| leg.sequence)
+    /// The sequence of the last leg there was, 0 before the first.
+    pub fn last_sequence(&self) -> u64 {
+        self.last
     }
 
     /// The sequence of the first leg that is not accepted.
@@ -200,6 +204,11 @@ impl<W> PublishLegs<W> {
     /// Whether no more should be added until [`has_room`](Self::has_room): what is added all the same is kept.
     pub fn is_full(&self) -> bool {
         self.owed_bytes() >= self.window
+    }
+
+    /// Whether so much more was added that what need not arrive should not be.
+    pub fn is_overfull(&self) -> bool {
+        self.owed_bytes() >= 2 * self.window
     }
 
     pub fn has_room(&self) -> bool {

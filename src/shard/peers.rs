@@ -275,11 +275,7 @@ impl Shard {
                     self.shared.hybrid.merge(clock, self.now);
                     self.accepted_by(slot, up_to);
                 }
-                AnswerFrame::Settled { sequence } => {
-                    if let Some(peer) = self.peers.get_mut(slot) {
-                        peer.shares.settled(sequence);
-                    }
-                }
+                AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
                 AnswerFrame::Refused { sequence, .. } => self.share_refused(slot, sequence),
             }
         }
@@ -303,10 +299,10 @@ impl Shard {
         };
         let mut done = Vec::new();
         peer.legs.accepted(now, up_to, |promise| done.push(promise));
-        let legs = peer.shares.accepted(up_to);
+        let shares = peer.shares.accepted(up_to);
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         done.into_iter().for_each(|promise| self.answered(promise));
-        legs.into_iter().for_each(|leg| self.answered(leg.promise));
+        shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
     }

@@ -178,6 +178,13 @@ impl ClusterIndex {
         }
     }
 
+    /// Whether another node has a connected member of the group.
+    pub fn is_share_connected(&self, share: &str, filter: &str) -> bool {
+        let shares = self.shares.read();
+        let mut groups = shares.get(filter).into_iter().flatten();
+        groups.any(|group| &*group.share == share && group.nodes.iter().any(|(_, members)| members.connected > 0))
+    }
+
     /// Forgets everything, before a state is entered anew.
     pub fn clear(&self) {
         *self.filters.write() = FilterTree::default();

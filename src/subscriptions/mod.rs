@@ -150,6 +150,8 @@ pub struct Picked {
     pub member: Member,
     /// The text of the shared subscription, `$share/name/filter`.
     pub share: Arc<str>,
+    /// What this node has of the group.
+    pub group: ShareMembers,
 }
 
 /// The members of one shared subscription (4.8.2). Those that are connected stand in front, so that picking one, and every change, costs the
@@ -174,6 +176,14 @@ impl ShareGroup {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let among = if self.connected > 0 { self.connected } else { self.members.len() };
         turn.checked_rem(among).map(|place| &self.members[place])
+    }
+
+    fn members(&self) -> ShareMembers {
+        ShareMembers::of(self.connected, self.members.len())
+    }
+
+    fn picked(&self) -> Option<Picked> {
+        self.pick().map(|member| Picked { member: member.clone(), share: self.share.clone(), group: self.members() })
     }
 
     fn insert(&mut self, member: Member) {
@@ -349,11 +359,7 @@ impl NodeIndex {
             return;
         }
         self.shares.read().groups.for_each_match(topic, |groups| {
-            for group in groups {
-                if let Some(member) = group.pick() {
-                    each(Picked { member: member.clone(), share: group.share.clone() });
-                }
-            }
+            groups.iter().filter_map(ShareGroup::picked).for_each(&mut each);
         });
     }
 
@@ -361,7 +367,13 @@ impl NodeIndex {
     pub fn pick_again(&self, share: &str, filter: &str) -> Option<Picked> {
         let shares = self.shares.read();
         let group = shares.groups.get(filter)?.iter().find(|group| &*group.share == share)?;
-        group.pick().map(|member| Picked { member: member.clone(), share: group.share.clone() })
+        group.picked()
+    }
+
+    /// What this node has of a group; `None`: no member.
+    pub fn share_members(&self, share: &str, filter: &str) -> Option<ShareMembers> {
+        let shares = self.shares.read();
+        shares.groups.get(filter)?.iter().find(|group| &*group.share == share).map(ShareGroup::members)
     }
 
     /// Whether a member of the group is connected.
