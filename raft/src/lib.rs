@@ -23,8 +23,8 @@ pub mod standalone;
 pub mod state;
 
 pub use command::{
-    Applied, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId, Outcome, Refusal,
-    SessionEpoch, ShareRoute, WillFate,
+    Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,
+    Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
 };
 pub use standalone::Standalone;
 pub use state::{ControlState, Counts, Session};

@@ -33,8 +33,9 @@ impl StandalonePlane {
 
     fn send(&self, effects: Vec<Effect>) {
         for effect in effects {
-            let client = match &effect {
-                Effect::WillDue { client, .. } | Effect::SessionEnded { client, .. } => client,
+            let (Effect::WillDue { client, .. } | Effect::SessionEnded { client, .. }) = &effect else {
+                // The rest is about other nodes.
+                continue;
             };
             let shard = self.shared.shard_of(client);
             self.shared.mailboxes[usize::from(shard)].push(Event::Effect(effect));

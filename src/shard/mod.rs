@@ -335,8 +335,10 @@ impl Shard {
                 Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
                 None => {}
             },
-            Event::Effect(Effect::WillDue { client, epoch, message }) => self.publish_will(client, epoch, &message),
-            Event::Effect(Effect::SessionEnded { client, epoch }) => self.session_ended(&client, epoch),
+            Event::Effect(Effect::WillDue { client, epoch, message, .. }) => self.publish_will(client, epoch, &message),
+            Event::Effect(Effect::SessionEnded { client, epoch, .. }) => self.session_ended(&client, epoch),
+            // What other nodes do with a session or its Will.
+            Event::Effect(_) => {}
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
         }

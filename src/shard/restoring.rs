@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use holdfast_raft::Command;
+use holdfast_raft::{Command, ShareMembers};
 use holdfast_storage::OwnerId;
 
 use crate::session::{Position, Queued, Restored, Session};
 
 use super::Shard;
-use super::subscribing::NewRoutes;
+use super::subscribing::{NewRoutes, share_routes};
 
 /// One session as it was found.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Shard {
             self.propose(Command::Routes { add: filters, remove: Vec::new() });
         }
         if !shares.is_empty() {
-            self.propose(Command::ShareRoutes { add: shares, remove: Vec::new() });
+            self.propose(share_routes(shares, ShareMembers { connected: 0, detached: true }));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use holdfast_raft::{Command, Outcome};
+use holdfast_raft::{Command, Outcome, ShareMembers, ShareRoute};
 use parking_lot::RwLockReadGuard;
 
 use crate::mqtt::{
@@ -192,7 +192,7 @@ impl Shard {
             self.propose(Command::Routes { add: Vec::new(), remove: filters });
         }
         if !shares.is_empty() {
-            self.propose(Command::ShareRoutes { add: Vec::new(), remove: shares });
+            self.propose(Command::ShareRoutes { set: Vec::new(), remove: shares });
         }
     }
 
@@ -207,7 +207,7 @@ impl Shard {
         if !filters.is_empty() {
             self.propose(Command::Routes { add: filters, remove: Vec::new() });
         }
-        self.propose_for(pending, Command::ShareRoutes { add: shares, remove: Vec::new() });
+        self.propose_for(pending, share_routes(shares, FIRST_MEMBER));
     }
 
     /// The routes of a SUBSCRIBE are applied: every publish from now on finds them.
@@ -442,4 +442,12 @@ impl Shard {
         }
         ReasonCode::Success
     }
+}
+
+/// Who just subscribed is connected.
+const FIRST_MEMBER: ShareMembers = ShareMembers { connected: 1, detached: false };
+
+/// Groups that the node did not have members of, and now has these.
+pub(super) fn share_routes(shares: Vec<ShareRoute>, members: ShareMembers) -> Command {
+    Command::ShareRoutes { set: shares.into_iter().map(|share| (share, members)).collect(), remove: Vec::new() }
 }

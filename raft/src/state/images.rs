@@ -124,7 +124,7 @@ impl Leases {
         };
         // Oldest first in the end, for the newest image comes first here.
         for (epoch, message) in std::mem::take(&mut image.wills_due).into_iter().rev() {
-            wills.restore(ClientId::clone(&client), epoch, message);
+            wills.restore(ClientId::clone(&client), epoch, message, holder);
         }
         // A Will is waiting or due, never both.
         if image.ended || wills.of(&client).any(|(epoch, _)| epoch == image.epoch) {

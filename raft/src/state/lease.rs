@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::nodes::NodeSlot;
+use super::nodes::{NodeSlot, Nodes};
 use super::wills::{DueWills, session_end, will_due};
 use crate::command::{ClientId, Effect, LeaseImage, LeaseWill, SessionEpoch, WillFate};
 
 /// What one application of a command reads and fills.
 pub(super) struct Turn<'a> {
     pub(super) now: u64,
+    pub(super) nodes: &'a Nodes,
     pub(super) wills: &'a mut DueWills,
     pub(super) effects: &'a mut Vec<Effect>,
 }
@@ -173,14 +174,21 @@ impl Lease {
         let Some(will) = self.will.take() else {
             return;
         };
-        turn.wills.insert(Arc::clone(client), self.epoch, will.message.clone());
-        turn.effects.push(Effect::WillDue { client: Arc::clone(client), epoch: self.epoch, message: will.message });
+        let publisher = turn.nodes.id(self.holder);
+        turn.wills.insert(Arc::clone(client), self.epoch, will.message.clone(), self.holder);
+        turn.effects.push(Effect::WillDue {
+            client: Arc::clone(client),
+            epoch: self.epoch,
+            message: will.message,
+            publisher,
+        });
     }
 
     /// The session is over, and with it the wait of its Will.
     pub(super) fn end(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
         self.release_will(client, turn);
         self.enter(Phase::Ended);
-        turn.effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: self.epoch });
+        let holder = turn.nodes.id(self.holder);
+        turn.effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: self.epoch, holder });
     }
 }

@@ -27,7 +27,7 @@ use super::images::Images;
 use super::lease::{Acquisition, Departure, Lease, Phase, Session, Turn};
 use super::nodes::NodeSlot;
 use super::wills::DueWills;
-use crate::command::{ClientId, Outcome, Refusal, SessionEpoch};
+use crate::command::{ClientId, Effect, Outcome, Refusal, SessionEpoch};
 
 /// All leases.
 #[derive(Debug, Default)]
@@ -44,13 +44,13 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn acquire(&mut self, client: ClientId, taken: Acquisition, turn: &mut Turn<'_>) -> Outcome {
-        turn.effects.extend(turn.wills.announce_again_of(&client));
+        turn.effects.extend(turn.wills.announce_again_of(&client, turn.nodes));
         self.catch_up(&client, turn);
         let Some(lease) = self.table.get_mut(&client) else {
             return self.begin(client, taken);
         };
         if lease.phase() != Phase::Ended && lease.holder != taken.by {
-            return Outcome::Refused(Refusal::HeldElsewhere);
+            return Outcome::Missing;
         }
         if let Some(at) = lease.next_event() {
             self.timers.remove(&(at, Arc::clone(&client)));
@@ -94,12 +94,13 @@ impl Leases {
         Outcome::Done
     }
 
-    pub(super) fn will_done(&mut self, client: ClientId, epoch: SessionEpoch, wills: &mut DueWills) -> Outcome {
-        if !wills.remove(Arc::clone(&client), epoch) {
+    pub(super) fn will_done(&mut self, client: ClientId, epoch: SessionEpoch, turn: &mut Turn<'_>) -> Outcome {
+        if !turn.wills.remove(Arc::clone(&client), epoch) {
             return Outcome::Refused(Refusal::NotDue);
         }
         self.images.touch(&client, self.table.get(&client).map_or(0, |lease| lease.item));
-        self.forget_if_over(&client, wills);
+        self.forget_if_over(&client, turn.wills);
+        turn.effects.push(Effect::WillForgotten { client, epoch });
         Outcome::Done
     }
 
@@ -122,7 +123,7 @@ impl Leases {
     /// restart comes first.
     pub(super) fn tick(&mut self, events_max: usize, turn: &mut Turn<'_>) {
         for _ in 0..events_max {
-            if let Some(effect) = turn.wills.announce_again() {
+            if let Some(effect) = turn.wills.announce_again(turn.nodes) {
                 turn.effects.push(effect);
                 continue;
             }

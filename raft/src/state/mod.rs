@@ -33,6 +33,12 @@ use nodes::Nodes;
 use routes::Routes;
 use wills::DueWills;
 
+/// The versions of the control state that this build can apply.
+pub const VERSIONS: (u16, u16) = (1, 1);
+
+/// Most leases of one `PassOn`.
+pub const PASS_ON_MAX: usize = 10_000;
+
 /// Most Wills and session ends of one `Tick`: so that an entry of the log stays small however much is due, and so does the work
 /// that it makes for a node. A session with 20 subscriptions takes about 60 µs to end.
 pub const TICK_EVENTS_MAX: usize = 256;
@@ -76,9 +82,9 @@ impl ControlState {
         self.now = self.now.max(now.min(TIME_MAX));
         self.index += 1;
         let mut effects = Vec::new();
-        let mut turn = Turn { now: self.now, wills: &mut self.wills, effects: &mut effects };
+        let mut turn = Turn { now: self.now, nodes: &self.nodes, wills: &mut self.wills, effects: &mut effects };
         let outcome = match (command, self.nodes.live(from)) {
-            (Command::Register { node, name }, _) => self.register(node, name),
+            (Command::Register { node, name, .. }, _) => self.register(node, name),
             (Command::Tick, _) => {
                 self.leases.tick(TICK_EVENTS_MAX, &mut turn);
                 Outcome::Done
@@ -90,13 +96,15 @@ impl ControlState {
             (Command::Detach { client, epoch, will, expiry_secs }, Some(by)) => {
                 self.leases.detach(client, epoch, Departure { by, will, expiry_secs }, &mut turn)
             }
-            (Command::WillDone { client, epoch }, Some(_)) => self.leases.will_done(client, epoch, turn.wills),
+            (Command::WillDone { client, epoch }, Some(_)) => self.leases.will_done(client, epoch, &mut turn),
             (Command::Routes { add, remove }, Some(by)) => {
                 Outcome::Routed { index: self.routes.change(by, self.index, add, &remove) }
             }
-            (Command::ShareRoutes { add, remove }, Some(by)) => {
+            (Command::ShareRoutes { set, remove }, Some(by)) => {
+                let add = set.into_iter().map(|(share, _)| share).collect();
                 Outcome::Routed { index: self.share_routes.change(by, self.index, add, &remove) }
             }
+            (_, Some(_)) => Outcome::Refused(Refusal::NotAllowed),
         };
         Applied { outcome, effects, changes: self.leases.take_changes(&self.wills) }
     }
@@ -170,7 +178,7 @@ impl ControlState {
 
     /// Wills that are due and not yet done, in the order of client id and epoch.
     pub fn wills_due(&self) -> impl Iterator<Item = Effect> {
-        self.wills.iter()
+        self.wills.iter(&self.nodes)
     }
 
     /// The incarnation of a node that is registered.

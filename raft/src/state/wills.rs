@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::digest::Digest;
+use super::nodes::{NodeSlot, Nodes};
 use crate::command::{ClientId, Effect, LeaseWill, NEVER_EXPIRES, SessionEpoch};
 
 /// Control time at which a session with this expiry interval ends, detached at `since`; `None`: never.
@@ -30,14 +31,14 @@ fn after(since: u64, secs: u32) -> u64 {
 /// The Wills that are due and not yet done.
 #[derive(Debug, Default)]
 pub(super) struct DueWills {
-    due: BTreeMap<(ClientId, SessionEpoch), Bytes>,
+    due: BTreeMap<(ClientId, SessionEpoch), (Bytes, NodeSlot)>,
     /// Those of an earlier run, until a tick has handed them out once more.
     again: VecDeque<(ClientId, SessionEpoch)>,
 }
 
 impl DueWills {
-    pub(super) fn insert(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
-        let earlier = self.due.insert((client, epoch), message);
+    pub(super) fn insert(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes, publisher: NodeSlot) {
+        let earlier = self.due.insert((client, epoch), (message, publisher));
         assert!(earlier.is_none(), "a Will becomes due once per client and epoch");
     }
 
@@ -47,26 +48,26 @@ impl DueWills {
     }
 
     /// A Will that was due when the node ended: nobody knows whether it was published. The last one is handed out first.
-    pub(super) fn restore(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
+    pub(super) fn restore(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes, publisher: NodeSlot) {
         let key = (client, epoch);
-        if self.due.insert(key.clone(), message).is_none() {
+        if self.due.insert(key.clone(), (message, publisher)).is_none() {
             self.again.push_front(key);
         }
     }
 
     /// The next of those, for the first time in this run.
-    pub(super) fn announce_again(&mut self) -> Option<Effect> {
+    pub(super) fn announce_again(&mut self, nodes: &Nodes) -> Option<Effect> {
         while let Some((client, epoch)) = self.again.pop_front() {
             let key = (client, epoch);
-            if let Some(message) = self.due.get(&key).cloned() {
-                return Some(Effect::WillDue { client: key.0, epoch, message });
+            if let Some((message, publisher)) = self.due.get(&key).cloned() {
+                return Some(Effect::WillDue { client: key.0, epoch, message, publisher: nodes.id(publisher) });
             }
         }
         None
     }
 
     /// Those of one client, before anything newer of it.
-    pub(super) fn announce_again_of(&mut self, client: &ClientId) -> Vec<Effect> {
+    pub(super) fn announce_again_of(&mut self, client: &ClientId, nodes: &Nodes) -> Vec<Effect> {
         if self.again.is_empty() || !self.any_of(client) {
             return Vec::new();
         }
@@ -74,8 +75,8 @@ impl DueWills {
             self.again.iter().filter(|(again, _)| again == client).map(|(_, epoch)| *epoch).collect();
         self.again.retain(|(again, _)| again != client);
         let due = epochs.into_iter().filter_map(|epoch| {
-            let message = self.due.get(&(Arc::clone(client), epoch))?.clone();
-            Some(Effect::WillDue { client: Arc::clone(client), epoch, message })
+            let (message, publisher) = self.due.get(&(Arc::clone(client), epoch))?.clone();
+            Some(Effect::WillDue { client: Arc::clone(client), epoch, message, publisher: nodes.id(publisher) })
         });
         due.collect()
     }
@@ -93,14 +94,15 @@ impl DueWills {
     /// The Wills of `client` that are due, in the order of their epochs.
     pub(super) fn of(&self, client: &ClientId) -> impl Iterator<Item = (SessionEpoch, &Bytes)> {
         let all = (Arc::clone(client), SessionEpoch::MIN)..=(Arc::clone(client), SessionEpoch::MAX);
-        self.due.range(all).map(|((_, epoch), message)| (*epoch, message))
+        self.due.range(all).map(|((_, epoch), (message, _))| (*epoch, message))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Effect> {
-        self.due.iter().map(|((client, epoch), message)| Effect::WillDue {
+    pub(super) fn iter(&self, nodes: &Nodes) -> impl Iterator<Item = Effect> {
+        self.due.iter().map(|((client, epoch), (message, publisher))| Effect::WillDue {
             client: Arc::clone(client),
             epoch: *epoch,
             message: message.clone(),
+            publisher: nodes.id(*publisher),
         })
     }
 
@@ -109,7 +111,7 @@ impl DueWills {
     }
 
     pub(super) fn digest(&self, digest: &mut Digest) {
-        for ((client, epoch), message) in &self.due {
+        for ((client, epoch), (message, _)) in &self.due {
             digest.add(&[&"will", client, epoch, &message.as_ref()]);
         }
     }
