@@ -26,10 +26,11 @@ fn blob() -> impl Strategy<Value = Bytes> {
 
 prop_compose! {
     fn message()(
-        shard in 0u16..64, sequence: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
+        node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
         qos in qos(), retain: bool, expires_at: Option<u64>,
     ) -> Message {
-        Message { id: MessageId { shard, sequence }, topic, payload, properties, qos, retain, expires_at, publisher }
+        let id = MessageId { node, shard, sequence };
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher }
     }
 }
 
@@ -81,4 +82,35 @@ proptest! {
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), Header::decode(&bytes));
     }
+}
+
+#[test]
+fn a_message_of_version_1_is_read() {
+    let mut old = vec![1, 1 | 0x04 | 0x08];
+    old.extend(7u16.to_le_bytes());
+    old.extend(9u64.to_le_bytes());
+    old.extend(50u64.to_le_bytes());
+    let text = |old: &mut Vec<u8>, text: &str| {
+        let mut bytes = Vec::new();
+        super::bytes::Sink::text(&mut bytes, text);
+        old.extend(bytes);
+    };
+    text(&mut old, "a/b");
+    text(&mut old, "p");
+    super::bytes::Sink::blob(&mut old, &[]);
+    old.extend(b"value");
+    let message = Message {
+        id: MessageId { node: 0, shard: 7, sequence: 9 },
+        stamp: 0,
+        topic: "a/b".into(),
+        payload: Bytes::from_static(b"value"),
+        properties: Bytes::new(),
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        expires_at: Some(50),
+        publisher: "p".into(),
+    };
+    assert_eq!(decode_message(&old), Some(message));
+    old[0] = 3;
+    assert_eq!(decode_message(&old), None, "of a newer program");
 }

@@ -141,7 +141,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
 fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage>, TakenUp), StartError> {
     let (name, shards) = (&config.node.name, shards_of(config));
     let Some(data_dir) = &config.node.data_dir else {
-        let shared = Arc::new(share(config, shards, 0, 0));
+        let shared = Arc::new(share(config, node, shards, (0, 0)));
         return Ok((shared, None, durable::nothing(node, name, shards)));
     };
     let began = Instant::now();
@@ -154,7 +154,7 @@ fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage
     let owners = opened.recovered.owner_max.map_or(0, |owner| owner.0).max(journal::SESSIONS.0);
     let last_time = durable::last_seen(opened.recovered.last_time, alive.last());
     opened.recovered.last_time = last_time;
-    let shared = Arc::new(share(config, shards, last_time, owners));
+    let shared = Arc::new(share(config, node, shards, (last_time, owners)));
     let mut taken_up = durable::take_up(&mut opened, (node, name), &shared, config.storage.on_corruption)?;
     durable::beat(alive, shared.clock).map_err(StartError::Thread)?;
     let storage = durable::start(opened, &mut taken_up, &shared).map_err(StartError::Thread)?;
@@ -182,8 +182,9 @@ fn random_node_id() -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-fn share(config: &Config, shards: usize, last_time: u64, owners: u64) -> Shared {
+fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64, u64)) -> Shared {
     Shared {
+        node_tag: node.0 as u64,
         clock: Clock::start_at(last_time),
         limits: session_limits(&config.mqtt, &config.storage),
         retained_max: config.mqtt.retained_max_messages,

@@ -31,6 +31,8 @@ pub trait Wire {
 /// [`Message`] of its own only when the first queue or window has to keep it.
 pub struct Outgoing<'a> {
     pub id: MessageId,
+    /// See [`Message::stamp`].
+    pub stamp: u64,
     pub topic: &'a str,
     pub payload: &'a [u8],
     /// The properties that are forwarded unchanged.
@@ -53,12 +55,24 @@ impl<'a> Outgoing<'a> {
         expires_at: Option<u64>,
         publisher: &'a Arc<str>,
     ) -> Outgoing<'a> {
-        Outgoing { id, topic, payload, properties, qos, retain, expires_at, publisher, message: OnceCell::new() }
+        Outgoing {
+            id,
+            stamp: 0,
+            topic,
+            payload,
+            properties,
+            qos,
+            retain,
+            expires_at,
+            publisher,
+            message: OnceCell::new(),
+        }
     }
 
     pub fn from_message(message: &'a Arc<Message>) -> Outgoing<'a> {
         Outgoing {
             id: message.id,
+            stamp: message.stamp,
             topic: &message.topic,
             payload: &message.payload,
             properties: &message.properties,
@@ -75,6 +89,7 @@ impl<'a> Outgoing<'a> {
         self.message.get_or_init(|| {
             Arc::new(Message {
                 id: self.id,
+                stamp: self.stamp,
                 topic: self.topic.into(),
                 payload: Bytes::copy_from_slice(self.payload),
                 properties: Bytes::copy_from_slice(self.properties),

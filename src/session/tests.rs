@@ -230,6 +230,7 @@ impl Bench {
 fn message(payload: &str, qos: QoS) -> Arc<Message> {
     Arc::new(Message {
         id: Default::default(),
+        stamp: 0,
         topic: "t".into(),
         payload: payload.to_owned().into(),
         properties: Bytes::new(),

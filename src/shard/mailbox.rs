@@ -155,6 +155,7 @@ mod tests {
     fn message() -> Event {
         let message = Arc::new(Message {
             id: Default::default(),
+            stamp: 0,
             topic: "t".into(),
             payload: Default::default(),
             properties: Default::default(),

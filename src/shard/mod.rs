@@ -63,6 +63,8 @@ pub type ConnectionKey = u32;
 
 /// What the shards of a node share.
 pub struct Shared {
+    /// What stands for the node in the ids of its messages: the lower half of its id.
+    pub node_tag: u64,
     pub clock: Clock,
     pub limits: session::Limits,
     /// Retained messages the node keeps at the most.

@@ -97,7 +97,7 @@ impl Shard {
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
         self.sequence += 1;
-        MessageId { shard: self.id, sequence: self.sequence }
+        MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence }
     }
 
     /// Routes a message that this shard accepted.

@@ -411,7 +411,8 @@ impl Import {
         self.sequence += 1;
         Ok(Message {
             // Below the first of any node's own.
-            id: MessageId { shard: 0, sequence: self.sequence },
+            id: MessageId { node: 0, shard: 0, sequence: self.sequence },
+            stamp: 0,
             topic: content.topic.into(),
             payload: content.payload.0,
             properties: content.properties.0,

@@ -11,6 +11,7 @@ use crate::mqtt::{MessageId, QoS};
 fn message(topic: &str, payload: &str, expires_at: Option<u64>) -> Arc<Message> {
     Arc::new(Message {
         id: MessageId::default(),
+        stamp: 0,
         topic: topic.into(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         properties: Bytes::new(),
