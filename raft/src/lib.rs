@@ -18,6 +18,7 @@
 //!
 //! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules.
 
+pub mod clock;
 pub mod command;
 pub mod standalone;
 pub mod state;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
 use crate::journal;
@@ -115,6 +115,7 @@ impl Shard {
             handling: false,
             paused: false,
             stalled: false,
+            behind_peer: false,
             answers: VecDeque::new(),
             answered: 0,
             acks_waiting: 0,
@@ -141,7 +142,7 @@ impl Shard {
     }
 
     /// Refuses a CONNECT that the listener could not judge.
-    fn refuse(&mut self, key: ConnectionKey, reason: ReasonCode, what: &'static str) {
+    pub(super) fn refuse(&mut self, key: ConnectionKey, reason: ReasonCode, what: &'static str) {
         let Some(connection) = self.connection(key) else {
             return;
         };
@@ -159,6 +160,11 @@ impl Shard {
     pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
+            Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, epoch, holder),
+            Outcome::Missing => {
+                self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
+                return;
+            }
             _ => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "no lease for this client id");
                 return;
@@ -173,16 +179,29 @@ impl Shard {
             return;
         };
         connecting.epoch = epoch;
+        self.take_over(&client_id, key);
+        self.enter_connected(key, serial, &client_id, (epoch, session_present));
+    }
+
+    /// The lease is this connection's, and nobody else has a connection: the session comes.
+    pub(super) fn enter_connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, (epoch, session_present): (u64, bool)) {
+        let Some(connection) = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        let State::Connecting(connecting) = &mut connection.state else {
+            return;
+        };
+        connecting.epoch = epoch;
         let persists = connecting.agreed.session_expiry_secs > 0;
         let waits = connecting.promises;
-        self.take_over(&client_id, key);
-        if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
+        if !session_present && let Some(older) = self.by_client.get(client_id).copied() {
             // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
             // it is still here.
             self.end_session(older);
         }
-        let resumed = session_present && self.by_client.contains_key(&client_id);
-        let session = self.session_of(&client_id, epoch, persists);
+        let resumed = session_present && self.by_client.contains_key(client_id);
+        let session = self.session_of(client_id, epoch, persists);
         self.sessions[session as usize].session.set_epoch(epoch);
         if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
             connecting.resumed = resumed;
@@ -385,7 +404,7 @@ impl Shard {
     }
 
     /// The connection of a session ends: the control state hears of it, with the fate of the Will. Returns whether that is written down.
-    pub(super) fn leave(&mut self, session: SessionKey, close: Close) -> bool {
+    pub(super) fn leave(&mut self, session: SessionKey, close: Close, pending: Option<Pending>) -> bool {
         let will = match close {
             Close::ByClient { publish_will: false, .. } => WillFate::Drop,
             _ => WillFate::Keep,
@@ -402,11 +421,14 @@ impl Shard {
         if ends {
             self.end_session(session);
         }
-        self.propose(command)
+        match pending {
+            Some(pending) => self.propose_for(pending, command),
+            None => self.propose(command),
+        }
     }
 
     /// Takes the connection off a session. Members of share groups give back what was never sent to them.
-    fn detach_locally(&mut self, session: SessionKey) {
+    pub(super) fn detach_locally(&mut self, session: SessionKey) {
         let slot = &mut self.sessions[session as usize];
         slot.connection = None;
         let mut turn = turn!(self);
@@ -429,7 +451,7 @@ impl Shard {
     }
 
     /// Forgets a session and all that it holds.
-    fn end_session(&mut self, session: SessionKey) {
+    pub(super) fn end_session(&mut self, session: SessionKey) {
         let subscriptions: Vec<Arc<str>> =
             self.sessions[session as usize].session.subscriptions().map(|(filter, _)| filter.clone()).collect();
         let mut removed = Vec::new();
@@ -460,12 +482,28 @@ impl Shard {
 
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
         let session = &self.sessions[session as usize].session;
+        let mut changed = Vec::new();
         for (text, _) in session.subscriptions() {
             if text.starts_with("$share/")
-                && let Ok(TopicFilter { share: Some(_), filter }) = TopicFilter::parse(text)
+                && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
             {
+                let before = self.shared.index.share_members(text, filter);
                 self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
+                let after = self.shared.index.share_members(text, filter);
+                if before != after
+                    && let Some(members) = after
+                {
+                    changed.push(((share.into(), filter.into()), members));
+                }
             }
+        }
+        self.propose_members(changed);
+    }
+
+    /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
+    pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
+        if self.shared.clustered && !changed.is_empty() {
+            self.propose(Command::ShareRoutes { set: changed, remove: Vec::new() });
         }
     }
 

@@ -17,7 +17,7 @@ mod section;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::LeaseChange;
+use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
 use crate::journal;
@@ -27,6 +27,7 @@ use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
 
+use super::from_peers::StreamKey;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
 
@@ -67,6 +68,13 @@ pub(super) enum Due {
     },
     /// Another shard waits for it, or this one.
     Reply(Leg),
+    /// Another node waits for what was read from it as `number`.
+    Accepted {
+        stream: StreamKey,
+        number: u64,
+    },
+    /// What is to be proposed then.
+    Propose(Command),
     Nothing,
 }
 
@@ -83,6 +91,8 @@ impl Due {
 /// What a shard has written down and what waits for it.
 pub(super) struct Keeping {
     storage: Option<Storage>,
+    /// Whether there may be other nodes to wait for.
+    clustered: bool,
     pub section: Section,
     /// Closed sections of this turn.
     entries: Vec<Entry>,
@@ -102,10 +112,11 @@ enum Waiting {
 }
 
 impl Keeping {
-    pub fn new(storage: Option<Storage>, defers: bool) -> Keeping {
+    pub fn new(storage: Option<Storage>, defers: bool, clustered: bool) -> Keeping {
         let section = Section { defers: defers && storage.is_some(), ..Section::default() };
         Keeping {
             storage,
+            clustered,
             section,
             entries: Vec::new(),
             waiting: VecDeque::new(),
@@ -232,6 +243,8 @@ impl Shard {
             }
             Due::Tell { owner, asked } => self.tell(owner, asked),
             Due::Reply(leg) => self.reply(leg),
+            Due::Accepted { stream, number } => self.accept(stream, number),
+            Due::Propose(command) => drop(self.propose(command)),
             Due::Nothing => {}
         }
     }

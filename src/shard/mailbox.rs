@@ -4,20 +4,25 @@
 //!
 //! Invariant: between two shards, events arrive in the order in which they were sent.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use holdfast_raft::{Effect, Outcome};
+use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
+use crate::byte_stream::ByteStream;
+use crate::cluster::session_move::{SessionFrame, Source};
 use crate::limits;
-use crate::mqtt::{Message, ReasonCode};
-use crate::subscriptions::{Picked, ShardId};
+use crate::mqtt::{Message, MessageId, ReasonCode};
+use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
 use super::keeping::{Leg, Owed, PromiseKey};
+use super::sharing::ShareAnswer;
 
 /// The number by which a shard knows the outcome of a command it proposed.
 pub type Ticket = u64;
@@ -53,6 +58,29 @@ pub enum Event {
     CaughtUp { shard: ShardId },
     /// Close every connection with this reason.
     CloseAll { reason: ReasonCode },
+    /// Another node is live, under that slot.
+    PeerUp { slot: NodeSlot, node: NodeId, incarnation: Incarnation },
+    /// It is dead.
+    PeerDown { slot: NodeSlot, node: NodeId },
+    /// A data connection to a node, and one from a shard of a node.
+    LinkTo { node: NodeId, stream: Box<ByteStream> },
+    LinkFrom { node: NodeId, shard: u16, stream: Box<ByteStream> },
+    /// The node of a shared message is to hear what became of it.
+    AnswerOrigin { id: MessageId, answer: ShareAnswer },
+    /// Everything before this has been handled, and what is routed from now on is routed by the state that was applied then.
+    Turned(Arc<Turned>),
+    /// Every node routes by the routes that this ticket awaited.
+    RoutedEverywhere { ticket: Ticket },
+    /// Every node routes by the routes of a session that moves from `holder`: it is to have the mark of this shard.
+    CutMade { holder: NodeId, index: u64 },
+    /// Everything that a shard of a node routed before that index has come.
+    Marked { from: Source, index: u64 },
+    /// From another node, about a session that moves.
+    Session { from: NodeId, frame: Box<SessionFrame> },
+    /// The node may serve again.
+    Resumed,
+    /// The other nodes have given this one up: its clients go, and it begins anew.
+    Expelled,
 }
 
 impl Event {
@@ -67,6 +95,31 @@ impl Event {
             Event::Publish { message, .. } | Event::Shared { message, .. } => message.size(),
             _ => 0,
         }
+    }
+}
+
+/// Counts the shards that have handled everything up to a moment; the last one says so.
+pub struct Turned {
+    left: AtomicUsize,
+    done: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Turned {
+    /// `done` is called, on the thread of a shard, when each of them has arrived.
+    pub fn new(shards: usize, done: impl Fn() + Send + Sync + 'static) -> Arc<Turned> {
+        Arc::new(Turned { left: AtomicUsize::new(shards), done: Box::new(done) })
+    }
+
+    pub fn arrive(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            (self.done)();
+        }
+    }
+}
+
+impl fmt::Debug for Turned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Turned({})", self.left.load(Ordering::Relaxed))
     }
 }
 

@@ -68,7 +68,7 @@ impl Shard {
             self.metrics().dropped(DropReason::RetainedFull, 1);
             return Routed::Full;
         }
-        self.route(&outgoing)
+        self.route(&outgoing, None)
     }
 
     /// Whether there is too little room on the disk to write down more messages.
@@ -100,10 +100,21 @@ impl Shard {
         MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence }
     }
 
-    /// Routes a message that this shard accepted.
-    pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
+    /// Routes a message that another node accepted, to the sessions of this one.
+    pub(super) fn route_here(&mut self, outgoing: &Outgoing<'_>) {
+        if outgoing.retain {
+            self.retain_and_send(outgoing);
+        } else {
+            self.send_to_shards(outgoing);
+        }
+        self.deliver(outgoing);
+    }
+
+    /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
+    pub(super) fn route(&mut self, outgoing: &Outgoing<'_>, name: Option<(&str, u64)>) -> Routed {
         let mut matched = if outgoing.retain { self.retain_and_send(outgoing) } else { self.send_to_shards(outgoing) };
         matched |= self.deliver(outgoing);
+        matched |= self.send_to_peers(outgoing, name);
         matched |= self.send_to_shares(outgoing);
         if matched {
             return Routed::Matched;
@@ -212,68 +223,6 @@ impl Shard {
             self.mail(shard, Event::Publish { message: outgoing.message().clone(), leg });
         }
         any
-    }
-
-    fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
-        let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
-        self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));
-        let any = !picked.is_empty();
-        for pick in picked {
-            // Whom it goes to in the end is not known yet, and so is whether that session is kept.
-            let owed = Owed { leg: self.keeping.open_leg(self.id), from: None };
-            self.send_to_member(pick, outgoing.message(), 0, owed);
-        }
-        any
-    }
-
-    fn send_to_member(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        if picked.member.shard == self.id {
-            self.deliver_shared(picked, message, attempts, owed);
-        } else {
-            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts, owed });
-        }
-    }
-
-    /// Delivers to the member that was picked. If it has come or gone meanwhile another one is picked, unless that went on for long:
-    /// then this one keeps the message, as long as its session is a member at all.
-    pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        let Picked { member, share } = picked;
-        let session = self.by_client.get(&member.client_id).copied().filter(|session| {
-            let slot = &self.sessions[*session as usize];
-            let unchanged = slot.connection.is_some() == member.connected || attempts >= limits::SHARE_ATTEMPTS_MAX;
-            unchanged && slot.session.has_subscription(&share)
-        });
-        let Some(session) = session else {
-            self.offer_again(share, message, attempts.saturating_add(1), owed);
-            return;
-        };
-        let outgoing = Outgoing::from_message(message);
-        let retain = member.options.retain_as_published && message.retain;
-        let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 {
-            std::slice::from_ref(&member.subscription_id)
-        } else {
-            &[]
-        });
-        let delivery =
-            Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
-        self.keeping.begin_leg(owed.leg);
-        self.deliver_to(session, &outgoing, delivery);
-        self.delivered(owed);
-    }
-
-    /// Picks another member for a message that was given back or could not be delivered.
-    pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
-        // u8::MAX attempts find no member only where the index and the sessions disagree.
-        let picked =
-            filter.filter(|_| attempts < u8::MAX).and_then(|filter| self.shared.index.pick_again(&share, filter));
-        match picked {
-            Some(picked) => self.send_to_member(picked, message, attempts, owed),
-            None => {
-                self.metrics().dropped(DropReason::NoMember, 1);
-                self.delivered(owed);
-            }
-        }
     }
 
     /// Delivers a message that another shard accepted.
@@ -391,7 +340,7 @@ impl Shard {
     pub(super) fn accept(&mut self, mut message: Message) {
         message.id = self.next_message_id();
         self.keeping.begin_route(Route::Unkept);
-        self.route(&Outgoing::from_message(&Arc::new(message)));
+        self.route(&Outgoing::from_message(&Arc::new(message)), None);
         self.keeping.close_section();
     }
 
@@ -403,7 +352,7 @@ impl Shard {
         match will::decode(encoded, &client, id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);
-                self.route(&Outgoing::from_message(&Arc::new(message)));
+                self.route(&Outgoing::from_message(&Arc::new(message)), Some((&client, epoch)));
             }
             None => error!(
                 event = "will",

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use holdfast_raft::{Command, ShareMembers};
+use holdfast_raft::Command;
 use holdfast_storage::OwnerId;
 
 use crate::session::{Position, Queued, Restored, Session};
 
 use super::Shard;
-use super::subscribing::{NewRoutes, share_routes};
+use super::subscribing::NewRoutes;
 
 /// One session as it was found.
 #[derive(Debug)]
@@ -69,13 +69,17 @@ impl Shard {
         }
     }
 
+    /// In a cluster the node says what it wants when it has registered, all at once.
     fn propose_restored(&mut self, routes: NewRoutes) {
-        let NewRoutes { filters, shares } = routes;
+        if self.shared.clustered {
+            return;
+        }
+        let NewRoutes { filters, shares, .. } = routes;
         if !filters.is_empty() {
             self.propose(Command::Routes { add: filters, remove: Vec::new() });
         }
         if !shares.is_empty() {
-            self.propose(share_routes(shares, ShareMembers { connected: 0, detached: true }));
+            self.propose(Command::ShareRoutes { set: shares, remove: Vec::new() });
         }
     }
 }

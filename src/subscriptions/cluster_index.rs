@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use holdfast_raft::ShareMembers;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
@@ -16,24 +17,9 @@ use crate::topic::FilterTree;
 /// A node's place among those that the control state knows.
 pub type NodeSlot = u8;
 
-/// What a node has of a share group.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ShareMembers {
-    /// 0: none is connected; else one more than the binary logarithm of how many are.
-    pub connected: u8,
-    /// Whether any is not.
-    pub detached: bool,
-}
-
-impl ShareMembers {
-    pub fn of(connected: usize, members: usize) -> ShareMembers {
-        ShareMembers { connected: connected.checked_ilog2().map_or(0, |log| log as u8 + 1), detached: members > connected }
-    }
-
-    /// How often it is picked, compared with the others.
-    fn weight(self) -> usize {
-        if self.connected == 0 { 0 } else { 1 << (self.connected - 1).min(31) }
-    }
+/// How often a node is picked, compared with the others.
+fn weight(members: ShareMembers) -> usize {
+    if members.connected == 0 { 0 } else { 1 << (members.connected - 1).min(31) }
 }
 
 #[derive(Debug)]
@@ -57,14 +43,14 @@ impl ShareNodes {
         let candidates: SmallVec<[(ShareNode, ShareMembers); 8]> = (here.map(|members| (ShareNode::Here, members)).into_iter())
             .chain(there.map(|(slot, members)| (ShareNode::There(*slot), *members)))
             .collect();
-        let total: usize = candidates.iter().map(|(_, members)| members.weight()).sum();
+        let total: usize = candidates.iter().map(|(_, members)| weight(*members)).sum();
         if total == 0 {
             return candidates.iter().find(|(_, members)| members.detached).map(|(node, _)| *node);
         }
         let mut turn = self.turn.fetch_add(1, Ordering::Relaxed) % total;
         candidates.into_iter().find_map(|(node, members)| {
-            let found = turn < members.weight();
-            turn = turn.saturating_sub(members.weight());
+            let found = turn < weight(members);
+            turn = turn.saturating_sub(weight(members));
             found.then_some(node)
         })
     }
@@ -220,9 +206,9 @@ mod tests {
     fn nodes_are_picked_by_how_many_members_are_connected() {
         let index = ClusterIndex::default();
         let share: Arc<str> = "$share/g/t".into();
-        index.set_share(&share, "t", 1, ShareMembers::of(4, 5));
-        index.set_share(&share, "t", 2, ShareMembers::of(0, 9));
-        let here = ShareMembers::of(1, 1);
+        index.set_share(&share, "t", 1, ShareMembers::new(4, true));
+        index.set_share(&share, "t", 2, ShareMembers::new(0, true));
+        let here = ShareMembers::new(1, false);
         let mut picked = [0; 3];
         for _ in 0..100 {
             index.pick_shares("t", |_| Some(here), |_, node| match node {

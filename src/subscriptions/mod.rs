@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
+use holdfast_raft::ShareMembers;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
 use crate::topic::FilterTree;
 
-pub use cluster_index::{ClusterIndex, NodeSlot, ShareMembers, ShareNode};
+pub use cluster_index::{ClusterIndex, NodeSlot, ShareNode};
 
 /// The number of a session in the table of its shard.
 pub type SessionKey = u32;
@@ -179,7 +180,7 @@ impl ShareGroup {
     }
 
     fn members(&self) -> ShareMembers {
-        ShareMembers::of(self.connected, self.members.len())
+        ShareMembers::new(self.connected as u64, self.members.len() > self.connected)
     }
 
     fn picked(&self) -> Option<Picked> {
