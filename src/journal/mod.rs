@@ -4,7 +4,7 @@
 //! lease and the retained messages one for each topic. A message is a body, shared by all items that need it. The first byte of each
 //! is the version of its form, so that a later program can read what this one wrote.
 //!
-//! [`lines`] is the same state for people and other programs.
+//! [`lines`] is the same state for people and other programs, [`wire`] a session for another node.
 //!
 //! Pure. Test to read first: `tests::what_is_written_is_read`.
 
@@ -15,6 +15,7 @@ pub mod lines;
 mod message;
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 use holdfast_storage::{ItemId, OwnerId};
 

@@ -269,10 +269,14 @@ impl Session {
             self.drop_message(turn, DropReason::Disconnected);
             return Verdict::Taken;
         }
+        if self.is_held() {
+            self.hold_message(turn, outgoing, delivery, qos);
+            return Verdict::Taken;
+        }
         self.enqueue(turn, outgoing, delivery, qos)
     }
 
-    fn enqueue<J: Journal>(
+    pub(super) fn enqueue<J: Journal>(
         &mut self,
         turn: &mut Turn<'_, J>,
         outgoing: &Outgoing<'_>,
@@ -479,7 +483,7 @@ fn sent_stage(qos: QoS) -> Stage {
     if qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent }
 }
 
-fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
+pub(super) fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
     Queued {
         position,
         body: QueuedBody::Here(outgoing.message().clone()),

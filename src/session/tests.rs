@@ -16,6 +16,8 @@ use holdfast_storage::OwnerId;
 
 use super::*;
 
+mod moving;
+
 /// An outbox that keeps everything.
 #[derive(Default)]
 struct Pipe {
