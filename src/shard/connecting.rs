@@ -11,7 +11,7 @@ use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
-use crate::session::{self, Agreed, Session, Wire, will};
+use crate::session::{self, Agreed, Queued, Session, Wire, will};
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
@@ -32,6 +32,13 @@ pub(super) struct Connecting {
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
+}
+
+impl Connecting {
+    /// The Session Expiry Interval that was agreed on.
+    pub fn expiry_secs(&self) -> u32 {
+        self.agreed.session_expiry_secs
+    }
 }
 
 impl Shard {
@@ -69,8 +76,9 @@ impl Shard {
             }
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
-                let acquire = Command::Acquire { client, clean, expiry_secs, will };
-                let written = self.propose_for(Pending::Connect { connection: key, serial }, acquire);
+                let acquire = Command::Acquire { client: client.clone(), clean, expiry_secs, will };
+                let pending = Pending::Connect { connection: key, serial, client };
+                let written = self.propose_for(pending, acquire);
                 if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
                     // That an older session has ended is a promise too.
                     connecting.promises |= written;
@@ -157,10 +165,14 @@ impl Shard {
     }
 
     /// The lease of the client id was granted: the older connection goes, the session comes, and the CONNACK is written when that is kept.
-    pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
+    pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, outcome: Outcome) {
+        let waits = self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Connecting(_));
+        if !waits {
+            return self.connected_in_vain(client_id, outcome);
+        }
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
-            Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, epoch, holder),
+            Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, client_id, epoch, holder),
             Outcome::Missing => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
                 return;
@@ -181,6 +193,21 @@ impl Shard {
         connecting.epoch = epoch;
         self.take_over(&client_id, key);
         self.enter_connected(key, serial, &client_id, (epoch, session_present));
+    }
+
+    /// The client has not waited for its lease.
+    fn connected_in_vain(&mut self, client: &Arc<str>, outcome: Outcome) {
+        let client = client.clone();
+        match outcome {
+            Outcome::Acquired { epoch, .. } => {
+                let expiry_secs = self.by_client.get(&client).map_or(0, |session| self.sessions[*session as usize].session.expiry_secs());
+                self.propose(Command::Detach { client, epoch, will: WillFate::Drop, expiry_secs });
+            }
+            Outcome::Claimed { epoch, .. } => {
+                self.propose(Command::Withdraw { client, epoch });
+            }
+            _ => {}
+        }
     }
 
     /// The lease is this connection's, and nobody else has a connection: the session comes.
@@ -450,8 +477,23 @@ impl Shard {
         }
     }
 
-    /// Forgets a session and all that it holds.
+    /// Ends a session with all that it holds.
     pub(super) fn end_session(&mut self, session: SessionKey) {
+        self.leave_indexes(session);
+        let gave_back = self.give_back(session, None, false);
+        self.remove_session(session, gave_back);
+        self.metrics().sessions_ended.add(1);
+    }
+
+    /// Forgets a session that is another node's, or was never quite here. What is left for members of share groups goes to others.
+    pub(super) fn forget_session(&mut self, session: SessionKey, left: Vec<Queued>) {
+        self.leave_indexes(session);
+        let left_any = self.offer_queued(session, left);
+        self.remove_session(session, left_any);
+    }
+
+    /// Nothing is routed to the session any more.
+    fn leave_indexes(&mut self, session: SessionKey) {
         let subscriptions: Vec<Arc<str>> =
             self.sessions[session as usize].session.subscriptions().map(|(filter, _)| filter.clone()).collect();
         let mut removed = Vec::new();
@@ -462,7 +504,10 @@ impl Shard {
         }
         self.propose_removed(removed);
         drop(order);
-        let gave_back = self.give_back(session, None, false);
+        self.metrics().subscriptions.sub(subscriptions.len() as u64);
+    }
+
+    fn remove_session(&mut self, session: SessionKey, gave_back: bool) {
         let slot = self.sessions.remove(session as usize);
         self.by_client.remove(slot.session.client_id());
         if let Some(owner) = slot.session.owner() {
@@ -476,8 +521,6 @@ impl Shard {
             }
         }
         self.metrics().sessions.sub(1);
-        self.metrics().sessions_ended.add(1);
-        self.metrics().subscriptions.sub(subscriptions.len() as u64);
     }
 
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
@@ -515,8 +558,13 @@ impl Shard {
         if !slot.session.queue().holds_shared() && (unsent_only || slot.session.inflight_count() == 0) {
             return false;
         }
-        let owner = slot.session.owner();
         let given = slot.session.give_back(share, unsent_only);
+        self.offer_queued(session, given)
+    }
+
+    /// Offers messages that a session has given up. Returns whether there was any.
+    fn offer_queued(&mut self, session: SessionKey, given: Vec<Queued>) -> bool {
+        let owner = self.sessions[session as usize].session.owner();
         let any = !given.is_empty();
         let mut stored = Vec::new();
         for queued in given {

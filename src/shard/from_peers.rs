@@ -307,6 +307,7 @@ impl Shard {
         let mut outgoing =
             Outgoing::new(id, publish.topic, publish.payload, publish.properties, (qos, retain), expires_at, &publisher);
         outgoing.stamp = publish.stamp.unwrap_or(0);
+        self.note_seen(id);
         match publish.share {
             Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
             None => self.route_here(&outgoing),

@@ -75,6 +75,11 @@ pub(super) enum Due {
     },
     /// What is to be proposed then.
     Propose(Command),
+    /// All of a session that comes from another node.
+    Adopted {
+        client: Arc<str>,
+        epoch: u64,
+    },
     Nothing,
 }
 
@@ -245,6 +250,7 @@ impl Shard {
             Due::Reply(leg) => self.reply(leg),
             Due::Accepted { stream, number } => self.accept(stream, number),
             Due::Propose(command) => drop(self.propose(command)),
+            Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}
         }
     }
@@ -258,6 +264,7 @@ impl Shard {
             Asked::Packet(packet_id) => self.tell_packet(session, packet_id),
             Asked::Message(position) => self.tell_message(session, position),
         }
+        self.go_on_giving(session);
     }
 
     fn tell_message(&mut self, session: SessionKey, position: Position) {

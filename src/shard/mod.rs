@@ -216,7 +216,7 @@ struct SessionSlot {
 
 /// What an outcome is awaited for.
 enum Pending {
-    Connect { connection: ConnectionKey, serial: u64 },
+    Connect { connection: ConnectionKey, serial: u64, client: Arc<str> },
     Subscribe(Box<subscribing::PendingSubscribe>),
     /// The filters of a SUBSCRIBE that has shared ones too, which have that ticket.
     SubscribeWith(Ticket),
@@ -424,7 +424,7 @@ impl Shard {
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
-                Some(Pending::Connect { connection, serial }) => self.connected(connection, serial, outcome),
+                Some(Pending::Connect { connection, serial, client }) => self.connected(connection, serial, &client, outcome),
                 Some(Pending::Subscribe(pending)) => self.routed(ticket, *pending, &outcome),
                 Some(Pending::SubscribeWith(other)) => self.routed_with(other, &outcome),
                 Some(Pending::Move { client, epoch, step }) => self.move_step(&client, epoch, step, &outcome),

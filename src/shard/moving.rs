@@ -12,17 +12,16 @@ mod taking;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use holdfast_raft::{Command, Effect, NodeId, Outcome, Refusal};
+use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
 
-use crate::cluster::session_move::{
-    GivingEvent, MalformedFrame, Patience, SessionFrame, Source, TakingEvent,
-};
+use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
-use crate::mqtt::{MessageId, ReasonCode};
+use crate::mqtt::MessageId;
 use crate::session::Seen;
+use crate::subscriptions::SessionKey;
 
 use super::mailbox::Event;
-use super::{Close, ConnectionKey, Shard};
+use super::{ConnectionKey, Shard};
 
 use giving::Given;
 use taking::Taken;
@@ -207,7 +206,61 @@ impl Shard {
     }
 }
 
-/// Frames between nodes as bytes.
-pub fn decode_frame(bytes: bytes::Bytes) -> Result<SessionFrame, MalformedFrame> {
-    SessionFrame::decode(bytes)
+/// The end of serving, and its beginning again.
+impl Shard {
+    /// Looks after what no event moves on. Called ten times in a second.
+    pub(super) fn look_after_cluster(&mut self) {
+        if !self.shared.clustered {
+            return;
+        }
+        self.look_after_moves();
+        if self.now >= self.looked_after_at + LOOK_AFTER_MS {
+            self.looked_after_at = self.now;
+            self.look_after_peers();
+            self.give_up_late_subscribes();
+        }
+        self.settle();
+    }
+
+    /// The node may serve again: what was read and written meanwhile goes on, and no client has been silent.
+    pub(super) fn resume_serving(&mut self) {
+        if !self.suspended || !self.shared.grant.is_valid() {
+            return;
+        }
+        self.suspended = false;
+        let now = self.now;
+        for (_, slot) in &mut self.sessions {
+            if let Some(connected) = slot.session.connected_mut() {
+                connected.keep_alive.packet_received(now);
+            }
+        }
+        self.read_on();
+        self.resume_links();
+        self.wake_flusher();
+    }
+
+    /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
+    /// anew, if they are still its own then. Nobody hears of that from here: the others know.
+    pub(super) fn expelled(&mut self) {
+        self.abandon_moves();
+        self.forget_peers();
+        self.pending.clear();
+        let connected: Vec<SessionKey> =
+            self.sessions.iter().filter(|(_, slot)| slot.connection.is_some()).map(|(key, _)| key as SessionKey).collect();
+        for session in connected {
+            self.detach_locally(session);
+        }
+        let keys: Vec<ConnectionKey> = self.connections.iter().map(|(key, _)| key as ConnectionKey).collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+        let ended: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|(_, slot)| slot.session.expiry_secs() == 0)
+            .map(|(key, _)| key as SessionKey)
+            .collect();
+        ended.into_iter().for_each(|session| self.end_session(session));
+    }
 }
+
+/// How often windows, debts and deadlines are looked at.
+const LOOK_AFTER_MS: u64 = 1_000;

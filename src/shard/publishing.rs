@@ -229,6 +229,7 @@ impl Shard {
     pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, leg: Option<Leg>) {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
+        self.note_seen(message.id);
         self.deliver(&Outgoing::from_message(message));
         self.delivered(Owed { leg, from: None });
     }
@@ -319,6 +320,9 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
+        if delivery.share.is_none() && slot.session.repeats(outgoing.id) {
+            return;
+        }
         let Some(key) = slot.connection else {
             slot.session.deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
             return;
@@ -352,6 +356,8 @@ impl Shard {
         match will::decode(encoded, &client, id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);
+                self.moves.will_is_due(&client, epoch);
+                self.shared.wills_seen.note(&client, epoch);
                 self.route(&Outgoing::from_message(&Arc::new(message)), Some((&client, epoch)));
             }
             None => error!(

@@ -244,12 +244,9 @@ impl Shard {
             return;
         }
         self.metrics().sessions_given.add(1);
-        let left = self.moves.giving.get(client).and_then(|given| given.state.as_ref()).map(StateWriter::bounds);
-        if let Some(bounds) = left {
-            let behind = self.sessions[session as usize].session.left_behind(bounds);
-            self.offer_left_behind(session, behind);
-        }
-        self.forget_session(session);
+        let bounds = self.moves.giving.get(client).and_then(|given| given.state.as_ref()).map(StateWriter::bounds);
+        let left = bounds.map(|bounds| self.sessions[session as usize].session.left_behind(bounds));
+        self.forget_session(session, left.unwrap_or_default());
     }
 
     /// Whether a message of a share group must not be given to the session of this client any more: the other node would not get it.

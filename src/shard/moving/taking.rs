@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_raft::{Command, NodeId, WillFate};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
 use crate::journal::{self, StateReader, WireError, YieldReader};
@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
+use super::super::connection::State;
 use super::super::keeping::Due;
 use super::super::subscribing::NewRoutes;
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
@@ -25,6 +26,8 @@ pub(in crate::shard) struct Taken {
     pub holder: NodeId,
     connection: ConnectionKey,
     serial: u64,
+    /// What its CONNECT asked for.
+    expiry_secs: u32,
     yields: YieldReader,
     state: Option<StateReader>,
     /// The session as far as it is here, held back from its client.
@@ -33,22 +36,16 @@ pub(in crate::shard) struct Taken {
 
 impl Shard {
     /// The session of a CONNECT is on another node: it is asked for.
-    pub(in crate::shard) fn take_session(&mut self, key: ConnectionKey, serial: u64, epoch: u64, holder: NodeId) {
-        let Some(connection) = self.connections.get(key as usize).filter(|connection| connection.serial == serial) else {
-            self.propose_withdraw_of(key, epoch);
+    pub(in crate::shard) fn take_session(&mut self, key: ConnectionKey, serial: u64, client: &Arc<str>, epoch: u64, holder: NodeId) {
+        let State::Connecting(connecting) = &self.connections[key as usize].state else {
             return;
         };
-        let client = connection.client_id.clone();
+        let expiry_secs = connecting.expiry_secs();
         let (machine, actions) = Taking::new(client.clone(), epoch, self.shared.patience.moves, self.now);
         let yields = YieldReader::default();
-        let taken = Taken { machine, holder, connection: key, serial, yields, state: None, session: None };
+        let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
         self.moves.taking.insert(client.clone(), taken);
-        self.carry_out_taking(&client, actions);
-    }
-
-    /// Whoever claimed is gone already, and his name with him: the claim ends with the next one, or with this node's next start.
-    fn propose_withdraw_of(&mut self, key: ConnectionKey, epoch: u64) {
-        debug!(event = "move", key, epoch, "the client has gone before its session was there");
+        self.carry_out_taking(client, actions);
     }
 
     /// The same, for the claim of that epoch only.
@@ -275,7 +272,7 @@ impl Shard {
     /// The session has come, and its client has not waited.
     fn leave_taken(&mut self, client: &Arc<str>, epoch: u64) {
         self.settled_here(client, true);
-        let expiry_secs = self.by_client.get(client).map_or(0, |session| self.sessions[*session as usize].session.expiry_secs());
+        let expiry_secs = self.moves.taking.get(client).map_or(0, |taken| taken.expiry_secs);
         self.propose(Command::Detach { client: client.clone(), epoch, will: WillFate::Drop, expiry_secs });
     }
 }
