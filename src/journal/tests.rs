@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_raft::{LeaseImage, LeaseWill};
-use holdfast_storage::Body as _;
+use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
 use crate::mqtt::{Message, MessageId, PacketId, QoS, SubscriptionOptions};
+use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
-use super::{Header, decode_item, decode_lease, decode_message, encode_header, encode_item, encode_lease};
+use super::{
+    Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
+    retained_entry,
+};
 
 fn qos() -> impl Strategy<Value = QoS> {
     prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]
@@ -73,6 +77,11 @@ proptest! {
             let value = encode_item(Item::Subscription { filter: &filter, subscription });
             prop_assert_eq!(decode_item(1, &value), Some(Restored::Subscription { filter, subscription }));
         }
+        let (topic, version) = (Arc::<str>::from(format!("a/{bits}")), Version { stamp: queued.position, node: 9 });
+        let entry = retained_entry(Write::Tombstone { item: 5, topic: topic.clone(), version });
+        let Entry::Put { item: 5, value, body: None, .. } = entry else { panic!("{entry:?}") };
+        prop_assert_eq!(decode_tombstone(&value), Some((topic, version)));
+
         let value = encode_lease(&lease);
         prop_assert_eq!(decode_lease(7, &value), Some(lease));
         prop_assert_eq!(Header::decode(&encode_header("c", 9)), Some(Header { client_id: "c".into(), began: 9 }));
@@ -80,7 +89,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), Header::decode(&bytes));
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes));
     }
 }
 

@@ -195,6 +195,7 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
+        hybrid: Default::default(),
         storage_level: Default::default(),
         owners: owners.into(),
     }
@@ -381,7 +382,7 @@ fn reload(parts: &Parts) {
     info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
-/// Removes retained messages whose expiry has come.
+/// Removes retained messages whose expiry has come, and what is remembered of those that are long gone.
 async fn expire_retained(shared: Arc<Shared>, storage: Option<Storage>) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -389,12 +390,8 @@ async fn expire_retained(shared: Arc<Shared>, storage: Option<Storage>) {
         let now = shared.clock.now();
         while shared.retained.read().next_expiry().is_some_and(|at| at <= now) {
             let expired = shared.retained.write().expire(now, limits::RETAINED_EXPIRE_BATCH);
-            if expired.is_empty() {
-                warn!(event = "retained", "a retained message is due to expire and does not go");
-                break;
-            }
             if let Some(storage) = &storage {
-                durable::write_expired(storage, &shared, &expired);
+                durable::write_expired(storage, &shared, expired);
             }
             tokio::task::yield_now().await;
         }

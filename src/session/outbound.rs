@@ -84,6 +84,14 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// It becomes the retained message of its topic at this time. Says so before it goes anywhere.
+    pub fn set_stamp(&mut self, stamp: u64) {
+        self.stamp = stamp;
+        if let Some(message) = self.message.get_mut() {
+            Arc::make_mut(message).stamp = stamp;
+        }
+    }
+
     /// The message with bytes of its own, made once.
     pub fn message(&self) -> &Arc<Message> {
         self.message.get_or_init(|| {

@@ -23,6 +23,7 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 use crate::journal;
 use crate::limits;
 use crate::mqtt::{Message, PacketId};
+use crate::retained;
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
@@ -171,6 +172,13 @@ impl Keeping {
     pub fn write_leases(&mut self, changes: Vec<LeaseChange>) {
         if self.storage.is_some() {
             self.section.entries.extend(journal::lease_entries(changes));
+        }
+    }
+
+    /// Writes down what has changed in the retained messages.
+    pub fn write_retained(&mut self, writes: retained::Writes) {
+        if self.storage.is_some() {
+            self.section.entries.extend(writes.into_iter().map(journal::retained_entry));
         }
     }
 

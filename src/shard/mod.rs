@@ -52,7 +52,7 @@ use holdfast_storage::{OwnerId, Storage};
 use crate::limits;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
-use crate::retained;
+use crate::retained::{self, HybridClock};
 use crate::session::{self, Queued, Session, Turn};
 use crate::cluster::session_move::SessionFrame;
 use crate::retained::HybridClock;
@@ -92,6 +92,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,
+    /// Stamps what is retained, under the lock of the map.
+    pub hybrid: HybridClock,
     pub storage_level: StorageLevel,
     /// The number of the last session that was to be written down.
     pub owners: AtomicU64,
@@ -267,9 +269,8 @@ pub struct Shard {
     /// Shards that must catch up before this one reads on, one bit each, and the connections that wait for it.
     stalled_on: u64,
     stalled: Vec<ConnectionKey>,
-    /// The last message of this shard's stream, and where the stream of this run began.
+    /// The last message of this shard's stream.
     sequence: u64,
-    first_sequence: u64,
     targets: Vec<publishing::Target>,
     target_serial: u64,
     /// Retained topics that replays may still examine, until the flusher or its next connection renews it.
@@ -327,7 +328,6 @@ impl Shard {
             stalled_on: 0,
             stalled: Vec::new(),
             sequence,
-            first_sequence: sequence,
             targets: Vec::new(),
             target_serial: 0,
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
