@@ -12,9 +12,9 @@
 //! | 3 | [`session`] [`retained`] | the session machine; the retained messages |
 //! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text |
 //! | 6 | [`shard`] | the event loop of one core |
-//! | 7 | [`listener`] | sockets, TLS, WebSocket, CONNECT |
+//! | 7 | [`listener`] [`admin`] | sockets, TLS, WebSocket, CONNECT; health, metrics and commands over HTTP |
 //! | 8 | [`node`] | start and recovery, supervision, end |
-//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `config`, `passwd`, `data` |
+//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `cluster`, `client`, `health`, `config`, `passwd`, `data` |
 //!
 //! The control state (session leases, routes, Wills) is the crate `holdfast-raft`; the data directory is `holdfast-storage`: one journal, to which all shards hand in what they write
 //! down, and one thread that writes and syncs it for all of them.
@@ -48,6 +48,7 @@
 //! 7. The storage writes what all shards have handed in as one batch, syncs it, and tells each shard by its mailbox up to which submission it is kept: the
 //!    answers that waited for it leave with the next turn.
 pub mod access;
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod journal;

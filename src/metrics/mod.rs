@@ -20,6 +20,10 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -165,6 +169,8 @@ pub struct ShardMetrics {
     pub protocol_errors: Counter,
     /// Times this shard stopped reading its sockets because another one had fallen behind.
     pub mailbox_stalls: Counter,
+    /// When the event loop last came round to its timers, in milliseconds of the node's clock. No count; it is not summed.
+    pub beat_at: Counter,
 }
 
 impl ShardMetrics {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use holdfast_raft::{Effect, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
@@ -17,6 +17,7 @@ use crate::mqtt::{Message, ReasonCode};
 use crate::subscriptions::{Picked, ShardId};
 
 use super::greeted::Greeted;
+use super::inspecting::Inspect;
 use super::keeping::{Leg, Owed, PromiseKey};
 
 /// The number by which a shard knows the outcome of a command it proposed.
@@ -53,6 +54,10 @@ pub enum Event {
     CaughtUp { shard: ShardId },
     /// Close every connection with this reason.
     CloseAll { reason: ReasonCode },
+    /// Somebody wants to know something.
+    Inspect(Box<Inspect>),
+    /// End the connection of a client, and answer whether it had one; `None` if it has no session.
+    Kick { client_id: Arc<str>, reply: oneshot::Sender<Option<bool>> },
 }
 
 impl Event {
@@ -128,6 +133,12 @@ impl Mailbox {
     /// Whether a message waits.
     pub fn holds_messages(&self) -> bool {
         self.contents.lock().messages > 0
+    }
+
+    /// What waits here: events, those of them that bring messages, and the bytes of these.
+    pub fn waiting(&self) -> (usize, usize, usize) {
+        let contents = self.contents.lock();
+        (contents.events.len(), contents.messages, contents.bytes)
     }
 
     /// Waits until something has arrived.

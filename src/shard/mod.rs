@@ -7,7 +7,8 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
-//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found.
+//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others
+//! want to know.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
@@ -17,6 +18,7 @@ pub mod clock;
 mod connecting;
 mod connection;
 pub mod greeted;
+pub mod inspecting;
 mod keeping;
 pub mod mailbox;
 mod outbox;
@@ -338,6 +340,8 @@ impl Shard {
             Event::Effect(Effect::SessionEnded { client, epoch }) => self.session_ended(&client, epoch),
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::Inspect(question) => self.inspect(*question),
+            Event::Kick { client_id, reply } => self.kick(&client_id, reply),
         }
     }
 
@@ -478,6 +482,7 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
         let now = this.now;
+        this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {
             this.timer_due(key);
             this.settle();
