@@ -93,6 +93,9 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const REPLAY_TOPICS_PER_TURN: usize = 4_096;
 pub const REPLAY_TOPICS_MIN: usize = 64;
 
+/// Sessions that a shard examines for one question of others.
+pub const INSPECTED_PER_EVENT: usize = 1_000;
+
 /// The largest Will, encoded: it travels in the control state.
 pub const WILL_BYTES_MAX: usize = 16 * 1024;
 

@@ -20,6 +20,10 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -184,6 +188,8 @@ pub struct ShardMetrics {
     pub sessions_given: Counter,
     /// SUBSCRIBE packets that were refused because not every node routed for them in time.
     pub subscribes_timed_out: Counter,
+    /// When the event loop last came round to its timers, in milliseconds of the node's clock. No count; it is not summed.
+    pub beat_at: Counter,
 }
 
 impl ShardMetrics {

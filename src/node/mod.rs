@@ -1,6 +1,6 @@
 //! A node: what is started in which order, what watches over it, and how it ends.
 //!
-//! Start: identity and data directory, access, the state on disk, certificates, sockets; then the shards; only when all of them have their
+//! Start: identity and data directory, access, the admin port, the state on disk, certificates, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
@@ -8,6 +8,7 @@
 //!
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
+mod admin_source;
 mod control;
 mod durable;
 mod shards;
@@ -27,6 +28,7 @@ use holdfast_raft::NodeId;
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::{Access, AccessError};
+use crate::admin::{self, AdminPort};
 use crate::config::{self, Config};
 use crate::journal;
 use crate::limits;
@@ -40,6 +42,7 @@ use crate::shard::clock::Clock;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
 
+use admin_source::{Alone, Local};
 use control::StandalonePlane;
 use durable::TakenUp;
 
@@ -60,6 +63,8 @@ pub enum StartError {
     Bind { listener: String, address: SocketAddr, error: io::Error },
     #[error("not everything was written to disk at the end: {0}")]
     End(holdfast_storage::CloseError),
+    #[error("{0}")]
+    Admin(#[from] admin::OpenError),
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
 }
@@ -67,7 +72,7 @@ pub enum StartError {
 impl StartError {
     /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
     pub fn is_of_configuration(&self) -> bool {
-        matches!(self, Self::Access(_) | Self::Tls { .. })
+        matches!(self, Self::Access(_) | Self::Tls { .. } | Self::Admin(admin::OpenError::Token(_)))
     }
 }
 
@@ -117,6 +122,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
     let listeners = bind_all(&config.listeners, &config.mqtt)?;
     let TakenUp { standalone, stored, sequence, .. } = taken_up;
@@ -127,6 +133,9 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         Parts { shared, access, refusals: Arc::default(), mqtt, listeners, storage, defers, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, stored, sequence, &stopping)?;
+    if let Some(port) = &admin_port {
+        port.begin(admin_source(config, &parts, node_id, &stopping));
+    }
     let signals = Signals::watch();
     announce(config, &parts, started);
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
@@ -135,6 +144,28 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     tell_left_out(true);
     info!(event = "stopped", "stopped");
     closed.map_err(StartError::End)
+}
+
+/// Open from here on, so that whoever watches the node sees that it starts, however long that takes.
+fn open_admin_port(config: &Config) -> Result<Option<AdminPort>, StartError> {
+    let port = AdminPort::open(&config.admin)?;
+    if let Some(port) = &port {
+        info!(event = "admin", address = %port.address(), "health and metrics on http://{}", port.address());
+    }
+    Ok(port)
+}
+
+fn admin_source(config: &Config, parts: &Parts, node: NodeId, stopping: &watch::Receiver<bool>) -> Arc<Alone> {
+    let local = Local {
+        shared: parts.shared.clone(),
+        refusals: parts.refusals.clone(),
+        listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
+        storage: parts.storage.clone(),
+        name: config.node.name.as_str().into(),
+        stopping: stopping.clone(),
+        census: Default::default(),
+    };
+    Arc::new(Alone { local, node })
 }
 
 /// What is on disk, if anything is to be: before the sockets are opened, as it may take its time.

@@ -159,6 +159,10 @@ impl Session {
         self.subscriptions.iter().map(|(filter, (_, subscription))| (filter, subscription))
     }
 
+    pub fn subscription_count(&self) -> usize {
+        self.subscriptions.len()
+    }
+
     pub fn has_subscription(&self, filter: &str) -> bool {
         self.subscriptions.contains_key(filter)
     }

@@ -143,6 +143,11 @@ impl Keeping {
         self.section.defers
     }
 
+    /// How much waits for the disk.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether there is something to be handed over.
     pub fn has_to_submit(&self) -> bool {
         !self.entries.is_empty() || !self.section.entries.is_empty() || self.urgent

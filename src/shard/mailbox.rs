@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
@@ -21,6 +21,7 @@ use crate::mqtt::{Message, MessageId, ReasonCode};
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
+use super::inspecting::Inspect;
 use super::keeping::{Leg, Owed, PromiseKey};
 use super::sharing::ShareAnswer;
 
@@ -81,6 +82,10 @@ pub enum Event {
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.
     Expelled,
+    /// Somebody wants to know something.
+    Inspect(Box<Inspect>),
+    /// End the connection of a client, and answer whether it had one; `None` if it has no session.
+    Kick { client_id: Arc<str>, reply: oneshot::Sender<Option<bool>> },
 }
 
 impl Event {
@@ -181,6 +186,12 @@ impl Mailbox {
     /// Whether a message waits.
     pub fn holds_messages(&self) -> bool {
         self.contents.lock().messages > 0
+    }
+
+    /// What waits here: events, those of them that bring messages, and the bytes of these.
+    pub fn waiting(&self) -> (usize, usize, usize) {
+        let contents = self.contents.lock();
+        (contents.events.len(), contents.messages, contents.bytes)
     }
 
     /// Waits until something has arrived.

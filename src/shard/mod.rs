@@ -7,8 +7,9 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
-//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found. In a cluster: `peers.rs` for the way to other nodes, `from_peers.rs` for
-//! what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may serve at all.
+//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
+//! for the way to other nodes, `from_peers.rs` for what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may
+//! serve at all.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
@@ -19,6 +20,7 @@ mod connection;
 mod from_peers;
 pub mod grant;
 pub mod greeted;
+pub mod inspecting;
 mod keeping;
 pub mod mailbox;
 mod moving;
@@ -434,6 +436,8 @@ impl Shard {
             Event::Effect(effect) => self.take_effect(effect),
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::Inspect(question) => self.inspect(*question),
+            Event::Kick { client_id, reply } => self.kick(&client_id, reply),
             Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),
             Event::Turned(turned) => turned.arrive(),
             event => self.handle_of_cluster(event),
@@ -624,6 +628,7 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         this.now = this.shared.clock.now();
         let now = this.now;
         this.look_after_cluster();
+        this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {
             this.timer_due(key);
             this.settle();
