@@ -1,0 +1,1 @@
+//! Many nodes, one broker: real processes with fault relays between them.
