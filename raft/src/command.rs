@@ -29,6 +29,14 @@ pub const NEVER_EXPIRES: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u128);
 
+impl NodeId {
+    /// What stands for the node where half of its id is enough.
+    #[must_use]
+    pub fn tag(self) -> u64 {
+        self.0 as u64
+    }
+}
+
 impl fmt::Display for NodeId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:032x}", self.0)

@@ -37,7 +37,8 @@ use crate::listener::tls::{TlsError, TlsReload};
 use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
-use crate::shard::Shared;
+use crate::shard::grant::Grant;
+use crate::shard::{Deadlines, Shared};
 use crate::shard::clock::Clock;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
@@ -120,7 +121,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
-    let node_id = NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
+    let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
@@ -206,7 +207,7 @@ fn shards_of(config: &Config) -> usize {
 /// Threads for work that blocks: password hashes of the node's own runtime.
 const BLOCKING_THREADS: usize = 4;
 
-fn random_node_id() -> u128 {
+fn random_id() -> u128 {
     let mut bytes = [0; 16];
     // Without a random source every node in memory has the id 0: it is alone and nobody compares it.
     let _ = getrandom::fill(&mut bytes);
@@ -215,7 +216,8 @@ fn random_node_id() -> u128 {
 
 fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64, u64)) -> Shared {
     Shared {
-        node_tag: node.0 as u64,
+        node,
+        node_tag: node.tag(),
         clock: Clock::start_at(last_time),
         limits: session_limits(&config.mqtt, &config.storage),
         retained_max: config.mqtt.retained_max_messages,
@@ -229,7 +231,21 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         hybrid: Default::default(),
         storage_level: Default::default(),
         owners: owners.into(),
+        clustered: config.cluster.is_some(),
+        run: random_id() as u64,
+        grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
+        cluster_index: Default::default(),
+        wills_seen: Default::default(),
+        unsettled: Default::default(),
+        patience: config.cluster.as_ref().map(|cluster| deadlines(&cluster.timers)).unwrap_or_default(),
     }
+}
+
+fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
+    let mut deadlines = Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
+    // Who holds a session is dead after a lease, or moves on.
+    deadlines.moves.give_up_ms = timers.lease.as_millis() as u64 + 2_000;
+    deadlines
 }
 
 fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Limits {

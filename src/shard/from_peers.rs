@@ -134,7 +134,7 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
-        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.current() }.encode(&mut outbox);
+        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -265,7 +265,7 @@ impl Shard {
             };
             used += length;
             match frame {
-                DataFrame::Clock { clock } => self.shared.hybrid.merge(clock, self.now),
+                DataFrame::Clock { clock } => self.hear_clock(clock),
                 DataFrame::Mark { sequence, index } => {
                     if self.is_new(of, sequence) {
                         let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
@@ -310,7 +310,7 @@ impl Shard {
         self.note_seen(id);
         match publish.share {
             Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
-            None => self.route_here(&outgoing),
+            None => self.route_here(&mut outgoing),
         }
     }
 
@@ -321,15 +321,15 @@ impl Shard {
         let up_to = stream.received;
         stream.pending.push_back((up_to, false));
         match self.keeping.end_route(Due::Accepted { stream: of, number }, None) {
-            Ended::Now => self.accept(of, number),
+            Ended::Now => self.accept_read(of, number),
             Ended::Promised(promise) => self.answered(promise),
             Ended::Waits | Ended::Will(_) => {}
         }
     }
 
     /// What was read as `number` is where it belongs.
-    pub(super) fn accept(&mut self, of: StreamKey, number: u64) {
-        let clock = self.shared.hybrid.current();
+    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64) {
+        let clock = self.shared.hybrid.reading(self.now);
         let Some(stream) = self.from_peers.streams.get_mut(of as usize) else {
             return;
         };

@@ -261,7 +261,7 @@ impl Shard {
             }
             Due::Tell { owner, asked } => self.tell(owner, asked),
             Due::Reply(leg) => self.reply(leg),
-            Due::Accepted { stream, number } => self.accept(stream, number),
+            Due::Accepted { stream, number } => self.accept_read(stream, number),
             Due::Propose(command) => drop(self.propose(command)),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}

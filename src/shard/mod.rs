@@ -57,7 +57,6 @@ use crate::mqtt::ReasonCode;
 use crate::retained::{self, HybridClock};
 use crate::session::{self, Queued, Session, Turn};
 use crate::cluster::session_move::SessionFrame;
-use crate::retained::HybridClock;
 use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardId, ShardIndex};
 
 use clock::Clock;
@@ -78,6 +77,7 @@ pub type ConnectionKey = u32;
 
 /// What the shards of a node share.
 pub struct Shared {
+    pub node: NodeId,
     /// What stands for the node in the ids of its messages: the lower half of its id.
     pub node_tag: u64,
     pub clock: Clock,
@@ -107,8 +107,6 @@ pub struct Shared {
     pub grant: Grant,
     /// Which other nodes want a topic.
     pub cluster_index: ClusterIndex,
-    /// The time that orders retained values.
-    pub hybrid: HybridClock,
     /// Wills of which somebody may publish a second copy.
     pub wills_seen: WillsSeen,
     /// Filters that not every node routes yet.
@@ -165,6 +163,10 @@ impl StorageLevel {
 }
 
 impl Shared {
+    pub fn is_own(&self, node: NodeId) -> bool {
+        node == self.node
+    }
+
     /// A number that no session ever had.
     pub fn next_owner(&self) -> OwnerId {
         OwnerId(self.owners.fetch_add(1, Ordering::Relaxed) + 1)

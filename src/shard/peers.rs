@@ -84,6 +84,10 @@ impl Peers {
         self.dirty != 0
     }
 
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.iter().map(|peer| peer.node).collect()
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.slots.iter().flatten().map(|peer| &**peer)
     }
@@ -272,7 +276,7 @@ impl Shard {
             match answer {
                 AnswerFrame::Welcome { run, received } => self.peer_welcomes(slot, run, received),
                 AnswerFrame::Accepted { up_to, clock } => {
-                    self.shared.hybrid.merge(clock, self.now);
+                    self.hear_clock(clock);
                     self.accepted_by(slot, up_to);
                 }
                 AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
@@ -305,6 +309,18 @@ impl Shard {
         shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
+    }
+}
+
+/// Hybrid clocks.
+impl Shard {
+    /// What another node says the time is: what is stamped here from now on is newer than what it has stamped.
+    pub(super) fn hear_clock(&self, clock: u64) {
+        if let Err(error) = self.shared.hybrid.merge(clock, self.now)
+            && let Some(left_out) = crate::metrics::admit_line("hybrid clock")
+        {
+            warn!(event = "clock", %error, left_out, "the clocks of two nodes are too far apart: set them by NTP");
+        }
     }
 }
 

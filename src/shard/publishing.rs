@@ -8,13 +8,11 @@ use tracing::error;
 
 use holdfast_raft::Command;
 
-use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained::{self, Change};
-use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
-use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
-use crate::topic::TopicFilter;
+use crate::session::{Delivery, Outgoing, Verdict, will};
+use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Owed, Route};
 use super::mailbox::Event;

@@ -344,7 +344,7 @@ impl Shard {
     }
 
     /// Tells the shard that waits for a leg.
-    pub(super) fn reply(&mut self, leg: Leg) {
+    pub(in crate::shard) fn reply(&mut self, leg: Leg) {
         if leg.shard == self.id {
             self.answered(leg.promise);
         } else {

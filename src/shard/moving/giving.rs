@@ -7,7 +7,7 @@ use holdfast_raft::{Command, NodeId, WillFate};
 use tracing::{info, warn};
 
 use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, Source};
-use crate::journal::{StatePart, StateWriter, yield_parts};
+use crate::journal::wire::{StatePart, StateWriter, yield_parts};
 use crate::mqtt::ReasonCode;
 use crate::subscriptions::SessionKey;
 

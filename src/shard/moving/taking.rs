@@ -7,7 +7,8 @@ use holdfast_raft::{Command, NodeId, WillFate};
 use tracing::warn;
 
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
-use crate::journal::{self, StateReader, WireError, YieldReader};
+use crate::journal;
+use crate::journal::wire::{StateReader, WireError, YieldReader};
 use crate::limits;
 use crate::mqtt::ReasonCode;
 use crate::session::Session;
