@@ -174,6 +174,20 @@ impl Mailbox {
         above
     }
 
+    /// Puts several events in, in order.
+    pub fn push_all(&self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut contents = self.contents.lock();
+        let first = contents.events.is_empty();
+        events.into_iter().for_each(|event| contents.add(event));
+        drop(contents);
+        if first {
+            self.arrived.notify_one();
+        }
+    }
+
     /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each.
     pub fn take(&self, each: impl FnMut(Event)) -> u64 {
         let mut contents = self.contents.lock();

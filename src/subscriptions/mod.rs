@@ -18,7 +18,7 @@ use holdfast_raft::ShareMembers;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
-use crate::topic::FilterTree;
+use crate::topic::{FilterTree, TopicFilter};
 
 pub use cluster_index::{ClusterIndex, NodeSlot, ShareNode};
 
@@ -382,6 +382,25 @@ impl NodeIndex {
         let shares = self.shares.read();
         let mut groups = shares.groups.get(filter).into_iter().flatten();
         groups.any(|group| &*group.share == share && group.connected > 0)
+    }
+
+    /// Whether anybody on this node wants a filter, which may have a share prefix.
+    pub fn has(&self, text: &str) -> bool {
+        match TopicFilter::parse(text) {
+            Ok(TopicFilter { share: Some(_), filter }) => self.share_members(text, filter).is_some(),
+            _ => self.filters.read().get(text).is_some(),
+        }
+    }
+
+    /// Every filter with a subscriber on this node, shared ones left out.
+    pub fn for_each_filter(&self, mut each: impl FnMut(&str)) {
+        self.filters.read().for_each(|filter, _| each(filter));
+    }
+
+    /// Every share group with a member on this node, and what of it is here.
+    pub fn for_each_share(&self, mut each: impl FnMut(&str, ShareMembers)) {
+        let mut each_of = |groups: &Vec<ShareGroup>| groups.iter().for_each(|group| each(&group.share, group.members()));
+        self.shares.read().groups.for_each(|_, groups| each_of(groups));
     }
 
     /// Filters with a subscriber on this node, shared ones left out.
