@@ -168,9 +168,12 @@ impl Map {
 
     /// The same as [`Map::replace`] with a message that is not stored: an older one goes, as none is better than one that is older than what was published since.
     pub fn refuse(&mut self, now: u64, message: &Message) -> Changed {
-        let topic = &message.topic;
+        self.bury(now, &message.topic, Version::of(message))
+    }
+
+    /// The topic has nothing since `version`, unless what is known of it is newer.
+    pub fn bury(&mut self, now: u64, topic: &Arc<str>, version: Version) -> Changed {
         let system = is_system(topic);
-        let version = Version::of(message);
         if !system && self.version(topic).is_some_and(|known| known >= version) {
             return older();
         }
@@ -400,12 +403,17 @@ impl Map {
 
     /// Whether `message` keeps the store within the limits that hold for its users together: messages, and bytes by [`Message::size`].
     pub fn has_room_for(&self, message: &Message, messages_max: usize, bytes_max: usize) -> bool {
-        if message.payload.is_empty() || is_system(&message.topic) {
+        message.payload.is_empty() || self.has_room(&message.topic, message.size(), messages_max, bytes_max)
+    }
+
+    /// The same for a message of `size`.
+    pub fn has_room(&self, topic: &str, size: usize, messages_max: usize, bytes_max: usize) -> bool {
+        if is_system(topic) {
             return true;
         }
-        let earlier = self.topics.get(&message.topic).map(|value| &value.message);
+        let earlier = self.topics.get(topic).map(|value| &value.message);
         let messages = self.len() - self.system.messages + usize::from(earlier.is_none());
-        let bytes = self.bytes - self.system.bytes - earlier.map_or(0, |earlier| earlier.size()) + message.size();
+        let bytes = self.bytes - self.system.bytes - earlier.map_or(0, |earlier| earlier.size()) + size;
         messages <= messages_max && bytes <= bytes_max
     }
 

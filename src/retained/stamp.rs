@@ -81,6 +81,11 @@ impl HybridClock {
         Ok(())
     }
 
+    /// Whether [`HybridClock::merge`] would refuse it.
+    pub fn is_too_far(&self, stamp: u64, now: u64) -> bool {
+        (stamp >> COUNTER_BITS).saturating_sub(now) > limits::CLOCK_AHEAD_MAX_MS
+    }
+
     /// Goes on behind a stamp of this node's own disk, however far ahead it is: what is set from now on is newer than what is there.
     pub fn resume(&self, stamp: u64) {
         self.last.fetch_max(stamp, Ordering::AcqRel);
