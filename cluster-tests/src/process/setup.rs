@@ -20,6 +20,7 @@ pub struct Setup {
     authority: Option<Authority>,
     listener_lines: String,
     admin: String,
+    shards: usize,
 }
 
 impl Default for Setup {
@@ -43,6 +44,7 @@ impl Setup {
             authority: None,
             listener_lines: String::new(),
             admin: String::new(),
+            shards: 4,
         }
     }
 
@@ -83,6 +85,12 @@ impl Setup {
     /// A line of the section `[mqtt]`.
     pub fn mqtt(mut self, line: &str) -> Self {
         self.mqtt.push(line.to_owned());
+        self
+    }
+
+    /// Another number of shards than four.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
         self
     }
 
@@ -142,7 +150,8 @@ impl Setup {
 
     /// Writes the file; its path, the folder to keep, and the authority of the clients.
     pub(super) fn write(self) -> (PathBuf, TempDir, Option<Authority>) {
-        let mut text = String::from("[node]\nshards = 4\ndata_dir = \"data\"\n\n[log]\nformat = \"json\"\n\n");
+        let mut text = format!("[node]\nshards = {}\ndata_dir = \"data\"\n\n", self.shards);
+        text += "[log]\nformat = \"json\"\n\n";
         text += &format!("[admin]\nbind = \"127.0.0.1:0\"\n{}\n\n", self.admin);
         for section in &self.sections {
             let _ = writeln!(text, "{section}\n");
