@@ -184,8 +184,8 @@ fn field_case_43_members_that_restart_in_turn_lose_nothing() {
     let kept = |number: usize| on.kept(&format!("m{number}")).keep_alive(0);
     let over = AtomicBool::new(false);
     let (acked, parts) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish(&on, &over));
         let mut members: Vec<_> = (0..3).map(|number| Some(join(&on, number, &kept(number)))).collect();
+        let publisher = scope.spawn(|| publish(&on, &over));
         let mut parts = Vec::new();
         for turn in 0..holdfast_cluster_tests::cluster::rounds::rounds(6, 60) as usize {
             // One takes what it has and leaves in order or not; it comes back on the next node.
