@@ -36,7 +36,7 @@ pub use attempt::{Refusal, connect_within, try_connect};
 pub use nemesis::Wound;
 pub use node::Node;
 pub use ports::Port;
-pub use setup::ClusterSetup;
+pub use setup::{ClusterSetup, Stranger};
 pub use stage::ClusterStage;
 
 pub const N1: usize = 0;

@@ -125,6 +125,27 @@ impl Node {
         serde_json::from_str(&self.ask(path)?.1).ok()
     }
 
+    /// The value of a metric, summed over its label sets that contain all of `labels`.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
+        admin::metric(&self.ask("/metrics")?.1, name, labels)
+    }
+
+    /// All clients of the cluster with their nodes, by what this node says.
+    pub fn clients(&self) -> Option<Vec<(String, String)>> {
+        let (mut clients, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = self.ask_json(&format!("/api/v1/clients?limit=1000{after}"))?;
+            for client in page.get("clients")?.as_array()? {
+                let text = |key: &str| Some(client.get(key)?.as_str()?.to_owned());
+                clients.push((text("client_id")?, text("node")?));
+            }
+            match page.get("next").and_then(Value::as_str) {
+                Some(next) => after = format!("&after={next}"),
+                None => return Some(clients),
+            }
+        }
+    }
+
     /// Whether it says that it is ready.
     pub fn is_ready(&self) -> bool {
         self.ask("/health/ready").is_some_and(|(status, _)| status == 200)

@@ -27,6 +27,9 @@ const HELD_MAX: usize = 4 * 1024 * 1024;
 /// The same where the rate is limited.
 const HELD_MAX_SLOW: usize = 16 * 1024;
 
+/// Of each connection's first bytes, so many are kept for who wants to say them again.
+const RECORDED_MAX: usize = 4 * 1024;
+
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What happens on the way.
@@ -128,8 +131,7 @@ impl Relays {
         let listener = TcpListener::from_std(socket.into()).expect("a runtime with I/O");
         let address = listener.local_addr().expect("the address of a socket");
         let (orders, watched) = watch::channel(Order::default());
-        let line =
-            Arc::new(Line { target, passed: AtomicU64::new(0), made: AtomicU64::new(0), free: Default::default() });
+        let line = Arc::new(Line::to(target));
         runtime.spawn(serve(listener, Arc::clone(&line), watched));
         Relay { address, orders, line }
     }
@@ -150,9 +152,27 @@ struct Line {
     made: AtomicU64,
     /// From when on each direction is free, where the rate is limited.
     free: [Mutex<Option<Instant>>; 2],
+    /// The first bytes that each connection carried there.
+    recorded: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Line {
+    fn to(target: SocketAddr) -> Self {
+        let (passed, made) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { target, passed, made, free: Default::default(), recorded: Mutex::default() }
+    }
+
+    /// Keeps the first bytes of a connection. Returns whether more are wanted.
+    fn record(&self, connection: usize, bytes: &[u8]) -> bool {
+        let mut recorded = self.recorded.lock().expect("no holder panics");
+        if recorded.len() <= connection {
+            recorded.resize(connection + 1, Vec::new());
+        }
+        let kept = &mut recorded[connection];
+        kept.extend_from_slice(&bytes[..bytes.len().min(RECORDED_MAX - kept.len())]);
+        kept.len() < RECORDED_MAX
+    }
+
     /// When a piece of this size may pass; the line is taken until its end.
     fn slot(&self, direction: usize, size: usize, rate: u32) -> Instant {
         let mut free = self.free[direction].lock().expect("no holder panics");
@@ -199,6 +219,11 @@ impl Relay {
         self.line.passed.load(Ordering::Relaxed)
     }
 
+    /// What each connection said there first: 4 KiB at the most.
+    pub fn recorded(&self) -> Vec<Vec<u8>> {
+        self.line.recorded.lock().expect("no holder panics").clone()
+    }
+
     /// Connections that were made through to the other node.
     pub fn connections(&self) -> u64 {
         self.line.made.load(Ordering::Relaxed)
@@ -229,10 +254,10 @@ async fn carry(near: TcpStream, line: Arc<Line>, mut orders: watch::Receiver<Ord
     let Ok(Ok(far)) = timeout(DIAL_DEADLINE, TcpStream::connect(line.target)).await else {
         return reset(near);
     };
-    line.made.fetch_add(1, Ordering::Relaxed);
+    let number = usize::try_from(line.made.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
     let (mut near, mut far) = (near, far);
     if near.set_nodelay(true).and(far.set_nodelay(true)).is_err()
-        || !both_ways(&mut near, &mut far, &line, orders, began).await
+        || !both_ways(&mut near, &mut far, &line, number, orders, began).await
     {
         reset(near);
         reset(far);
@@ -244,12 +269,13 @@ async fn both_ways(
     near: &mut TcpStream,
     far: &mut TcpStream,
     line: &Line,
+    number: usize,
     orders: watch::Receiver<Order>,
     began: u64,
 ) -> bool {
     let (from_near, to_near) = near.split();
     let (from_far, to_far) = far.split();
-    let there = Pump::new(from_near, to_far, line, 0).run(orders.clone());
+    let there = Pump::new(from_near, to_far, line, 0).recording(number).run(orders.clone());
     let back = Pump::new(from_far, to_near, line, 1).run(orders.clone());
     let mut orders = orders;
     tokio::select! {
@@ -273,11 +299,19 @@ struct Pump<'l, R, W> {
     held: VecDeque<(Instant, Vec<u8>)>,
     held_bytes: usize,
     ended: bool,
+    /// The number of the connection, while its bytes are recorded.
+    records: Option<usize>,
 }
 
 impl<'l, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<'l, R, W> {
     fn new(from: R, to: W, line: &'l Line, direction: usize) -> Self {
-        Self { from, to, line, direction, held: VecDeque::new(), held_bytes: 0, ended: false }
+        Self { from, to, line, direction, held: VecDeque::new(), held_bytes: 0, ended: false, records: None }
+    }
+
+    /// Its first bytes are recorded, if it is not one of very many.
+    fn recording(mut self, number: usize) -> Self {
+        self.records = Some(number).filter(|number| *number < 1_000);
+        self
     }
 
     /// Until the sender has closed and everything has passed, the close too.
@@ -314,6 +348,7 @@ impl<'l, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<'l, R, W> {
         if let Some(rate) = fault.bytes_per_sec {
             sleep_until(self.line.slot(self.direction, piece.len(), rate)).await;
         }
+        self.records = self.records.filter(|number| self.line.record(*number, &piece));
         self.to.write_all(&piece).await?;
         self.line.passed.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -379,6 +414,7 @@ mod tests {
         drop(server);
         assert_eq!(read(&mut client, SOON).as_deref(), Some(""));
         assert_eq!((scene.relay.passed(), scene.relay.connections()), (9, 1));
+        assert_eq!(scene.relay.recorded(), [b"there"]);
     }
 
     #[test]

@@ -148,26 +148,34 @@ impl Ports {
     }
 }
 
-/// A folder with the configuration of one node that belongs to no cluster of the harness, for starts that are refused.
-///
-/// # Panics
-/// When it cannot be written.
-pub(super) fn alone(secret: Option<&str>, bind: &str) -> Installation {
-    let folder: TempDir = tempfile::Builder::new().prefix("holdfast-cluster").tempdir().expect("a temporary folder");
-    let mut text = String::from("[node]\nname = \"n1\"\nshards = 1\n\n[log]\nformat = \"json\"\n\n");
-    let _ = writeln!(text, "[cluster]\nname = \"test\"\nbind = \"{bind}\"\nexpected_size = 1");
-    if let Some(secret) = secret {
-        std::fs::write(folder.path().join("secret"), secret).expect("the temporary folder can be written");
-        text.push_str("secret_file = \"secret\"\n");
-    }
-    text.push_str("\n[[listener]]\nname = \"tcp\"\nprotocol = \"mqtt\"\nbind = \"127.0.0.1:0\"\n");
-    std::fs::write(folder.path().join("holdfast.toml"), text).expect("the temporary folder can be written");
-    Installation::in_folder(folder, 1)
+/// A node that belongs to no cluster of the harness: for starts that are refused, and for strangers.
+pub struct Stranger<'s> {
+    /// `None`: no key for it.
+    pub secret: Option<&'s str>,
+    pub name: &'s str,
+    pub bind: String,
+    pub seeds: Vec<String>,
 }
 
-impl ClusterSetup {
-    /// A lone node with this secret (`None`: no key for it) and cluster address, whose start the test watches.
-    pub fn lone_node(secret: Option<&str>, bind: &str) -> Installation {
-        alone(secret, bind)
+impl Stranger<'_> {
+    /// Writes its configuration; the test starts it and watches.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn install(&self) -> Installation {
+        let folder: TempDir =
+            tempfile::Builder::new().prefix("holdfast-cluster").tempdir().expect("a temporary folder");
+        let mut text = format!("[node]\nname = \"{}\"\nshards = 1\n\n[log]\nformat = \"json\"\n\n", self.name);
+        text.push_str("[admin]\nbind = \"127.0.0.1:0\"\n\n");
+        let seeds: Vec<_> = self.seeds.iter().map(|seed| format!("\"{seed}\"")).collect();
+        let _ = writeln!(text, "[cluster]\nname = \"test\"\nbind = \"{}\"\nseeds = [{}]", self.bind, seeds.join(", "));
+        text.push_str("expected_size = 3\n");
+        if let Some(secret) = self.secret {
+            std::fs::write(folder.path().join("secret"), secret).expect("the temporary folder can be written");
+            text.push_str("secret_file = \"secret\"\n");
+        }
+        text.push_str("\n[[listener]]\nname = \"tcp\"\nprotocol = \"mqtt\"\nbind = \"127.0.0.1:0\"\n");
+        std::fs::write(folder.path().join("holdfast.toml"), text).expect("the temporary folder can be written");
+        Installation::in_folder(folder, 1)
     }
 }
