@@ -109,7 +109,7 @@ impl Transport {
     pub(super) async fn close(&mut self) -> io::Result<()> {
         match self {
             Self::Stream(stream) => stream.shutdown().await,
-            Self::Frames(frames) => match frames.close(None).await {
+            Self::Frames(frames) => match (**frames).close(None).await {
                 Ok(()) | Err(FrameError::ConnectionClosed | FrameError::AlreadyClosed) => Ok(()),
                 Err(error) => Err(into_io(error)),
             },
