@@ -41,7 +41,7 @@ impl Standalone {
         standalone.state.keep_changes(true);
         standalone
             .propose(now, Command::Register { node, name: name.to_owned(), run: 0, versions: VERSIONS, intact: true });
-        let changes = standalone.state.restore(node, down_since, images);
+        let changes = standalone.state.restore_images(node, down_since, images);
         (standalone, changes)
     }
 
