@@ -1,0 +1,7 @@
+//! Clusters in one process, over a network of queues that can be cut and slowed down. Read `working` first.
+
+mod disks;
+mod faults;
+mod members;
+mod scene;
+mod working;
