@@ -10,7 +10,8 @@
 //! | 1 | [`topic`] | names, filters, filters that match a name, names that match a filter |
 //! | 2 | [`mqtt`] | the codec of MQTT 3.1, 3.1.1 and 5.0; the message at rest |
 //! | 3 | [`session`] [`retained`] | the session machine; the retained messages |
-//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text |
+//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
+//! | 5 | [`link`] | the connections between nodes |
 //! | 6 | [`shard`] | the event loop of one core |
 //! | 7 | [`listener`] | sockets, TLS, WebSocket, CONNECT |
 //! | 8 | [`node`] | start and recovery, supervision, end |
@@ -48,10 +49,12 @@
 //! 7. The storage writes what all shards have handed in as one batch, syncs it, and tells each shard by its mailbox up to which submission it is kept: the
 //!    answers that waited for it leave with the next turn.
 pub mod access;
+pub mod byte_stream;
 pub mod cli;
 pub mod config;
 pub mod journal;
 pub mod limits;
+pub mod link;
 pub mod listener;
 pub mod metrics;
 pub mod mqtt;

@@ -15,6 +15,7 @@
 //! Tests to read first: `tests::all_errors_at_once` and `tests::reference_file_is_the_defaults`.
 
 mod auth;
+mod cluster;
 mod errors;
 mod listener;
 mod log;
@@ -36,6 +37,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use auth::Auth;
+pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
 pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
@@ -59,13 +61,15 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
     ("storage", storage::KEYS),
+    ("cluster", cluster::KEYS),
+    ("cluster.tls", cluster::TLS_KEYS),
     ("log", log::KEYS),
     ("sys", sys::KEYS),
     ("shutdown", shutdown::KEYS),
 ];
 
 /// The keys of the file's top level: the sections.
-const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "storage", "log", "sys", "shutdown"];
+const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "storage", "cluster", "log", "sys", "shutdown"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +84,8 @@ pub struct Config {
     pub auth: Auth,
     /// `[storage]`: what of the state is kept on disk, and how.
     pub storage: Storage,
+    /// `[cluster]`: the other nodes. `None`: this node is alone.
+    pub cluster: Option<Cluster>,
     /// `[log]`: what is written to standard error.
     pub log: Log,
     /// `[sys]`: the `$SYS` topics.
@@ -98,6 +104,7 @@ impl Config {
             mqtt: Mqtt::default(),
             auth: Auth::default(),
             storage: Storage::default(),
+            cluster: None,
             log: Log::default(),
             sys: Sys::default(),
             shutdown: Shutdown::default(),
@@ -170,10 +177,11 @@ impl Config {
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
+        let cluster = top.section("cluster", cluster::KEYS, Cluster::read).flatten();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, storage, log, sys, shutdown }
+        Config { node, listeners, mqtt, auth, storage, cluster, log, sys, shutdown }
     }
 }
 

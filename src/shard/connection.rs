@@ -11,12 +11,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::byte_stream::ByteStream;
 use crate::limits;
 use crate::mqtt::{Disconnect, Packet, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::{Answer, Wire};
 use crate::subscriptions::SessionKey;
 
-use super::byte_stream::ByteStream;
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::keeping::Due;

@@ -12,7 +12,6 @@
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
 mod answers;
-pub mod byte_stream;
 pub mod clock;
 mod connecting;
 mod connection;
