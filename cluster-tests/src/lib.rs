@@ -11,6 +11,7 @@
 //! - [`history`] is what clients were promised and what they got, [`checker`] judges it, [`dice`] makes seeded choices;
 //! - [`load`] is a cast of clients that break off at any moment and record what they were promised;
 //! - [`power_cut`] puts the program on a disk that loses its power, is full, or fails;
+//! - [`cluster`] is several nodes with a fault relay on each way between two of them, and what a test does to them;
 //! - [`certificates`] makes an authority and its leaves at run time.
 //!
 //! `HOLDFAST_BIN` names the program to test; without it the test run builds `holdfast` once. With `HOLDFAST_TEST_ADDR`
@@ -21,6 +22,7 @@
 pub mod certificates;
 pub mod checker;
 pub mod client;
+pub mod cluster;
 pub mod dice;
 pub mod history;
 pub mod load;

@@ -14,6 +14,7 @@
 //!
 //! Tests to read first: `tests::all_errors_at_once` and `tests::reference_file_is_the_defaults`.
 
+mod admin;
 mod auth;
 mod cluster;
 mod errors;
@@ -36,6 +37,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+pub use admin::Admin;
 pub use auth::Auth;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
@@ -66,10 +68,12 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("log", log::KEYS),
     ("sys", sys::KEYS),
     ("shutdown", shutdown::KEYS),
+    ("admin", admin::KEYS),
 ];
 
 /// The keys of the file's top level: the sections.
-const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "storage", "cluster", "log", "sys", "shutdown"];
+const TOP_KEYS: &[&str] =
+    &["node", "listener", "mqtt", "auth", "storage", "cluster", "log", "sys", "shutdown", "admin"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,11 +96,13 @@ pub struct Config {
     pub sys: Sys,
     /// `[shutdown]`: how clients are let go.
     pub shutdown: Shutdown,
+    /// `[admin]`: the HTTP port for health, metrics and commands.
+    pub admin: Admin,
 }
 
 impl Config {
-    /// What a node without a file does: MQTT on 127.0.0.1:1883 and WebSocket on 127.0.0.1:8083, anonymous, reachable from
-    /// this machine only, and all state in memory until it is given a data directory.
+    /// What a node without a file does: MQTT on 127.0.0.1:1883, WebSocket on 127.0.0.1:8083 and the admin port on 127.0.0.1:18083, anonymous,
+    /// reachable from this machine only, and all state in memory until it is given a data directory.
     pub fn default_loopback() -> Config {
         let mut config = Config {
             node: Node::default(),
@@ -108,6 +114,7 @@ impl Config {
             log: Log::default(),
             sys: Sys::default(),
             shutdown: Shutdown::default(),
+            admin: Admin::default(),
         };
         config.decide_anonymous();
         config
@@ -181,7 +188,8 @@ impl Config {
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, storage, cluster, log, sys, shutdown }
+        let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
+        Config { node, listeners, mqtt, auth, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -8,7 +8,7 @@ use super::cluster::{Cluster, ClusterTimers};
 use super::listener::{Listener, Protocol, Verify};
 use super::reading::Reading;
 use super::units::show_duration;
-use super::{Config, Mqtt, Storage};
+use super::{Admin, Config, Mqtt, Storage};
 
 /// Notes everything that contradicts something else.
 pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
@@ -20,6 +20,8 @@ pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
         elections_fit_into_a_lease(&cluster.timers, reading);
         subscribers_outwait_a_death(&cluster.timers, reading);
     }
+    admin_is_not_open_to_others(&config.admin, reading);
+    admin_has_an_address_of_its_own(config, reading);
     for (index, listener) in config.listeners.iter().enumerate() {
         let at = |key: &str| format!("listener[{index}].{key}");
         someone_can_log_in(config, listener, &at, reading);
@@ -120,6 +122,38 @@ fn subscribers_outwait_a_death(timers: &ClusterTimers, reading: &mut Reading<'_>
             show_duration(known_after)
         );
         reading.error_at(key, message);
+    }
+}
+
+/// Who reaches the admin port can throw clients out.
+fn admin_is_not_open_to_others(admin: &Admin, reading: &mut Reading<'_>) {
+    let keys = ["admin.bind", "admin.token_file"];
+    if !reading.good(&keys) || admin.is_loopback() || admin.token_file.is_some() {
+        return;
+    }
+    let token = reading.beside("admin-token");
+    let token = token.display();
+    let message = format!(
+        "bind: other machines can reach the admin port here, and there is no token that they must show.\n\
+         \x20 To have one, run  (umask 077; head -c 32 /dev/urandom | base64 > {token})  and add\n\
+         \x20     token_file = \"admin-token\"\n\
+         \x20 Or keep the port on this machine:  bind = \"127.0.0.1:18083\"  or  bind = \"off\""
+    );
+    reading.error_at(keys[0], message);
+}
+
+fn admin_has_an_address_of_its_own(config: &Config, reading: &mut Reading<'_>) {
+    let Some(bind) = config.admin.bind.filter(|bind| bind.port() != 0 && reading.good(&["admin.bind"])) else {
+        return;
+    };
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let on_listener = format!("listener[{index}].bind");
+        if listener.bind == bind && reading.good(&[&on_listener]) {
+            let message = format!(
+                "bind: {bind} is the address of the admin port; give one of them another, or say  [admin] bind = \"off\""
+            );
+            reading.error_at(&on_listener, message);
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! u32 length of the rest | u8 kind | fields
+//! Mark:    u64 sequence | u64 index
 //! Publish: u8 flags | u64 sequence | [u32 remaining_secs] | [u64 stamp] | text publisher | text topic
-//!          | [text share] | [text client, u64 epoch] | bytes properties | payload up to the end of the frame
+//!          | [text share, u8 whether detached members will do] | [text client, u64 epoch] | bytes properties | payload up to the end of the frame
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -29,7 +30,7 @@ use crate::topic::name;
 pub const LENGTH_BYTES: usize = 4;
 
 /// What a frame has beside topic, texts, properties and payload at the most: for whoever relates a bound of frames to a bound of packets.
-pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 4 + 8 + 8 + 5 * LENGTH_OF_BYTES_MAX;
+pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 4 + 8 + 8 + 1 + 5 * LENGTH_OF_BYTES_MAX;
 
 const LENGTH_OF_BYTES_MAX: usize = 5;
 
@@ -94,8 +95,9 @@ pub struct Publish<'a> {
     /// The properties that travel unchanged, as raw bytes. Not checked here.
     pub properties: &'a [u8],
     pub payload: &'a [u8],
-    /// The share group for which a member is wanted, in full: `$share/name/filter`. Not checked here.
-    pub share: Option<&'a str>,
+    /// The share group for which a member is wanted, in full: `$share/name/filter`; not checked here. And whether one that is not connected will do,
+    /// because no node has another one.
+    pub share: Option<(&'a str, bool)>,
     /// What a Will is known by beside its place in a stream: the client id and the epoch of its session.
     pub name: Option<(&'a str, u64)>,
 }
@@ -106,6 +108,8 @@ pub enum DataFrame<'a> {
     Publish(Publish<'a>),
     /// Everything in front of it was routed with an older state, and all behind it is routed with that of this log index or a newer one.
     Mark {
+        /// Its place in the stream of the sending shard, as that of a publish.
+        sequence: u64,
         index: u64,
     },
     /// The sender's hybrid clock.
@@ -150,7 +154,11 @@ impl<'a> DataFrame<'a> {
                 publish.encode_head(out);
                 publish.payload.len()
             }
-            Self::Mark { index } => number(out, MARK, *index),
+            Self::Mark { sequence, index } => {
+                number(out, MARK, *sequence);
+                out.extend_from_slice(&index.to_be_bytes());
+                0
+            }
             Self::Clock { clock } => number(out, CLOCK, *clock),
         };
         end(out, start, behind);
@@ -167,7 +175,7 @@ impl<'a> DataFrame<'a> {
         };
         let frame = match fields.u8()? {
             PUBLISH => Self::Publish(Publish::decode(fields)?),
-            MARK => Self::Mark { index: fields.last_u64()? },
+            MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             CLOCK => Self::Clock { clock: fields.last_u64()? },
             other => return Err(Malformed::Kind(other)),
         };
@@ -187,8 +195,9 @@ impl<'a> Publish<'a> {
         }
         put_bytes(out, self.publisher.as_bytes());
         put_bytes(out, self.topic.as_bytes());
-        if let Some(share) = self.share {
+        if let Some((share, detached)) = self.share {
             put_bytes(out, share.as_bytes());
+            out.push(u8::from(detached));
         }
         if let Some((client, epoch)) = self.name {
             put_bytes(out, client.as_bytes());
@@ -218,7 +227,7 @@ impl<'a> Publish<'a> {
         let publisher = fields.text()?;
         let topic = fields.text()?;
         name::validate(topic).map_err(|_| Malformed::Topic)?;
-        let share = if has(SHARE) { Some(fields.text()?) } else { None };
+        let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
         let name = if has(NAMED) { Some((fields.text()?, fields.u64()?)) } else { None };
         let properties = fields.bytes()?;
         Ok(Publish {
@@ -286,6 +295,13 @@ impl AnswerFrame {
             other => return Err(Malformed::Kind(other)),
         };
         Ok(Some((frame, length)))
+    }
+}
+
+/// Notes in the whole frame of a publish that it may have been sent before. Other frames stay as they are.
+pub fn mark_resent(frame: &mut [u8]) {
+    if let [_, _, _, _, PUBLISH, flags, ..] = frame {
+        *flags |= RESEND;
     }
 }
 

@@ -46,12 +46,12 @@ fn a_publish_as_bytes() {
         remaining_secs: Some(1),
         stamp: Some(2),
         properties: &[9, 9],
-        share: Some("$share/g/f"),
+        share: Some(("$share/g/f", true)),
         name: Some(("w", 3)),
         ..publish()
     };
     let full = bytes(&DataFrame::Publish(full));
-    let expected = b"\0\0\0\x39\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\
+    let expected = b"\0\0\0\x3a\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\x01\
         \x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
     assert_eq!(full, expected);
 }
@@ -67,7 +67,7 @@ fn the_head_of_a_publish_counts_the_payload_that_follows() {
 
 #[test]
 fn small_frames_come_back() {
-    for frame in [DataFrame::Mark { index: u64::MAX }, DataFrame::Clock { clock: 5 }] {
+    for frame in [DataFrame::Mark { sequence: 3, index: u64::MAX }, DataFrame::Clock { clock: 5 }] {
         let bytes = bytes(&frame);
         assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));
     }
@@ -84,7 +84,7 @@ fn small_frames_come_back() {
 
 #[test]
 fn each_direction_knows_its_own_frames_only() {
-    let mark = bytes(&DataFrame::Mark { index: 1 });
+    let mark = bytes(&DataFrame::Mark { sequence: 2, index: 1 });
     assert_eq!(AnswerFrame::decode(&mark, MAX), Err(Malformed::Kind(MARK)));
     let settled = answer_bytes(&AnswerFrame::Settled { sequence: 1 });
     assert_eq!(DataFrame::decode(&settled, MAX), Err(Malformed::Kind(SETTLED)));
@@ -133,7 +133,7 @@ fn the_overhead_is_what_it_is_said_to_be() {
         topic: &name,
         properties: long.as_bytes(),
         payload: &[],
-        share: Some(&long),
+        share: Some((&long, false)),
         name: Some((&long, 3)),
         ..publish()
     };
@@ -164,7 +164,7 @@ fn of((qos, bits, sequence, [publisher, topic, share, client], properties, paylo
         topic,
         properties,
         payload,
-        share: has(4).then_some(share),
+        share: has(4).then_some((share.as_str(), qos & 1 == 0)),
         name: has(5).then_some((client, sequence.rotate_left(9))),
     }
 }

@@ -72,6 +72,12 @@ impl Publisher {
         self
     }
 
+    /// It waits so long from one message to the next.
+    pub fn paced(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
     fn connect(&self) -> Connect {
         let connect = Connect::new(self.version, &*self.name).clean(!self.keeps);
         connect.session_expiry(if self.keeps { KEPT_SECS } else { 0 })

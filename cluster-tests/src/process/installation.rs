@@ -29,6 +29,11 @@ impl Installation {
         Self { folder, listeners, environment: Vec::new() }
     }
 
+    /// On a configuration `holdfast.toml` that is written already, with so many listeners.
+    pub(crate) fn in_folder(folder: TempDir, listeners: usize) -> Self {
+        Self { folder, listeners, environment: Vec::new() }
+    }
+
     /// The folder of the configuration file.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -104,6 +104,11 @@ impl Properties {
         self.list.is_empty()
     }
 
+    /// All of them as they came.
+    pub fn list(&self) -> &[(u8, Value)] {
+        &self.list
+    }
+
     /// The identifiers present, in order.
     pub fn ids(&self) -> Vec<u8> {
         self.list.iter().map(|(id, _)| *id).collect()

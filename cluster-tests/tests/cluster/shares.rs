@@ -1,0 +1,219 @@
+//! Case 43: a shared subscription with members on every node, of which one dies, leaves, or restarts.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_cluster_tests::client::{Client, Event};
+use holdfast_cluster_tests::cluster::rounds::secs;
+use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
+use holdfast_cluster_tests::scene::pass;
+use holdfast_cluster_tests::wire::{Ack, Connect, Packet, first};
+
+use crate::NOTICED;
+
+const PER_SEC: u64 = 100;
+
+/// A message as a member got it.
+struct Got {
+    number: u64,
+    dup: bool,
+    at: Instant,
+}
+
+/// Takes and acknowledges messages until told to leave, or until its node dies.
+fn member(mut client: Client, over: &AtomicBool) -> (Vec<Got>, Option<Client>) {
+    let mut got = Vec::new();
+    loop {
+        match client.event(Instant::now() + Duration::from_millis(20)) {
+            Some(Event::Packet(Packet::Publish(message))) => {
+                let number = message.text().parse().expect("a number");
+                got.push(Got { number, dup: message.dup, at: Instant::now() });
+                client.send_unless_closed(&Ack::new(first::PUBACK, message.packet_id).bytes());
+            }
+            Some(Event::Packet(Packet::Disconnect { .. })) => {}
+            Some(Event::Packet(other)) => panic!("{other:?} to a member"),
+            Some(Event::Closed) => return (got, None),
+            None if over.load(Ordering::Relaxed) => return (got, Some(client)),
+            None => {}
+        }
+    }
+}
+
+/// Publishes numbers until told to stop; those that were acknowledged, with the time of each.
+fn publish(on: &ClusterStage, over: &AtomicBool) -> Vec<Instant> {
+    let mut publisher = on.v5(N1, "p");
+    let (began, mut acked) = (Instant::now(), Vec::new());
+    while !over.load(Ordering::Relaxed) {
+        let number = acked.len();
+        assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80);
+        acked.push(Instant::now());
+        let next = began + Duration::from_micros(1_000_000 / PER_SEC * acked.len() as u64);
+        pass(next.saturating_duration_since(Instant::now()));
+    }
+    acked
+}
+
+fn join(on: &ClusterStage, node: usize, hello: &Connect) -> Client {
+    let (mut client, _) = on.connect_within(node, hello, READY);
+    assert_eq!(client.subscribe(on.share("g", "t"), 1), 1);
+    client
+}
+
+/// All that came, by number.
+fn union(parts: Vec<Vec<Got>>) -> BTreeMap<u64, Vec<Got>> {
+    let mut all = BTreeMap::<u64, Vec<Got>>::new();
+    parts.into_iter().flatten().for_each(|got| all.entry(got.number).or_default().push(got));
+    all
+}
+
+#[track_caller]
+fn all_came_once(acked: &[Instant], got: &BTreeMap<u64, Vec<Got>>) {
+    let lost: Vec<_> = (0..acked.len() as u64).filter(|number| !got.contains_key(number)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost: {:?}", lost.len(), acked.len(), &lost[..lost.len().min(20)]);
+    let twice: Vec<_> = got.iter().filter(|(_, got)| got.iter().filter(|got| !got.dup).count() > 1).collect();
+    let twice: Vec<_> = twice.iter().map(|(number, _)| **number).collect();
+    assert!(twice.is_empty(), "came twice without DUP: {twice:?}");
+}
+
+#[test]
+fn field_case_43_a_member_whose_node_dies_is_passed_over_and_taken_in_again() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    let hello = |node: usize| on.hello(holdfast_cluster_tests::wire::Version::V5, &format!("m{node}")).keep_alive(0);
+    let members = [N1, N2, N3].map(|node| join(&on, node, &hello(node)));
+    let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (acked, parts, killed, again) = std::thread::scope(|scope| {
+        let members = members.map(|client| scope.spawn(|| member(client, &left)));
+        let publisher = scope.spawn(|| publish(&on, &over));
+        pass(secs(1, 10));
+        let killed = Instant::now();
+        cluster.node(N3).kill();
+        pass(secs(6, 20));
+        cluster.start([N3]);
+        let client = join(&on, N3, &hello(N3));
+        let again = Instant::now();
+        let back = scope.spawn(|| member(client, &left));
+        pass(secs(2, 10));
+        over.store(true, Ordering::Relaxed);
+        let acked = publisher.join().expect("a publisher");
+        pass(Duration::from_secs(1));
+        left.store(true, Ordering::Relaxed);
+        let mut parts: Vec<_> = members.map(|member| member.join().expect("a member").0).into();
+        let back = back.join().expect("a member").0;
+        assert!(!back.is_empty(), "who is back gets its part");
+        parts.push(back);
+        (acked, parts, killed, again)
+    });
+    let got = union(parts);
+    all_came_once(&acked, &got);
+    // From when the failure is noticed, nothing waits for a dead member.
+    let noticed = killed + NOTICED.min(crate::STALL);
+    let late = got.values().flatten().filter(|got| {
+        let at = acked.get(usize::try_from(got.number).unwrap_or(usize::MAX));
+        at.is_some_and(|at| {
+            *at > noticed && *at < again && got.at.saturating_duration_since(*at) > Duration::from_secs(1)
+        })
+    });
+    assert_eq!(late.count(), 0, "messages waited for a member that was dead");
+}
+
+#[test]
+fn field_case_43_an_offline_member_is_passed_over_while_another_is_online() {
+    let on = crate::shared();
+    let kept = |node: usize| on.kept(&format!("m{node}"));
+    let mut stay = [join(&on, N1, &kept(N1)), join(&on, N3, &kept(N3))];
+    join(&on, N2, &kept(N2)).disconnect();
+    // The others know soon that it is away; what they sent before they knew it goes to it no more than once it is back.
+    let mut publisher = on.v5(N1, "p");
+    pass(Duration::from_millis(500));
+    for number in 0..90 {
+        assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80);
+    }
+    let mut got: Vec<String> = Vec::new();
+    let deadline = Instant::now() + NOTICED;
+    while got.len() < 90 {
+        assert!(Instant::now() < deadline, "{} of 90 came", got.len());
+        for client in &mut stay {
+            for packet in client.fence() {
+                let Packet::Publish(message) = packet else { panic!("{packet:?}") };
+                client.acknowledge(&message);
+                got.push(message.text());
+            }
+        }
+    }
+    got.sort();
+    got.dedup();
+    assert_eq!(got.len(), 90);
+    let (mut back, ack) = on.connect(N2, &kept(N2));
+    assert!(ack.session_present);
+    back.subscribe(on.topic("end"), 1);
+    publisher.publish(on.topic("end"), "end", 1);
+    assert_eq!(back.take_until("end"), []);
+}
+
+#[test]
+fn field_case_43_with_nobody_online_an_offline_member_keeps_the_messages() {
+    let on = crate::shared();
+    for node in [N2, N3] {
+        join(&on, node, &on.kept(&format!("m{node}"))).disconnect();
+    }
+    let mut publisher = on.v5(N1, "p");
+    (0..50).for_each(|number| assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80));
+    // They come back on other nodes than they left.
+    let mut got = Vec::new();
+    let mut members = [N2, N3].map(|node| on.connect((node + 1) % 3, &on.kept(&format!("m{node}"))).0);
+    let deadline = Instant::now() + NOTICED;
+    while got.len() < 50 {
+        assert!(Instant::now() < deadline, "{} of 50 came", got.len());
+        for client in &mut members {
+            for packet in client.fence() {
+                let Packet::Publish(message) = packet else { panic!("{packet:?}") };
+                client.acknowledge(&message);
+                got.push(message.text().parse::<u32>().expect("a number"));
+            }
+        }
+    }
+    got.sort_unstable();
+    assert_eq!(got, (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn field_case_43_members_that_restart_in_turn_lose_nothing() {
+    let on = crate::shared();
+    let kept = |number: usize| on.kept(&format!("m{number}")).keep_alive(0);
+    let over = AtomicBool::new(false);
+    let (acked, parts) = std::thread::scope(|scope| {
+        let mut members: Vec<_> = (0..3).map(|number| Some(join(&on, number, &kept(number)))).collect();
+        let publisher = scope.spawn(|| publish(&on, &over));
+        let mut parts = Vec::new();
+        for turn in 0..holdfast_cluster_tests::cluster::rounds::rounds(6, 60) as usize {
+            // One takes what it has and leaves in order or not; it comes back on the next node.
+            let now = AtomicBool::new(true);
+            let which = turn % 3;
+            for (number, slot) in members.iter_mut().enumerate() {
+                let (got, client) = member(slot.take().expect("it is there"), &now);
+                parts.push(got);
+                let client = client.expect("nobody throws it out");
+                *slot = Some(client);
+                if number == which {
+                    let client = slot.take().expect("it is there");
+                    if turn % 2 == 0 {
+                        drop(client)
+                    } else {
+                        client.reset()
+                    }
+                    *slot = Some(on.connect_within((number + turn) % 3, &kept(number), NOTICED).0);
+                }
+            }
+            pass(Duration::from_millis(100));
+        }
+        over.store(true, Ordering::Relaxed);
+        let acked = publisher.join().expect("a publisher");
+        pass(Duration::from_millis(500));
+        let now = AtomicBool::new(true);
+        parts.extend(members.into_iter().flatten().map(|client| member(client, &now).0));
+        (acked, parts)
+    });
+    all_came_once(&acked, &union(parts));
+}
