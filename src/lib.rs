@@ -9,12 +9,13 @@
 //! | 0 | [`limits`] [`metrics`] | every bound with its reason; every counter |
 //! | 1 | [`topic`] | names, filters, filters that match a name, names that match a filter |
 //! | 2 | [`mqtt`] | the codec of MQTT 3.1, 3.1.1 and 5.0; the message at rest |
-//! | 3 | [`session`] [`retained`] | the session machine; the retained messages |
-//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text |
+//! | 3 | [`session`] [`retained`] [`cluster`] | the session machine; the retained messages; what nodes owe one another |
+//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
+//! | 5 | [`link`] | the connections between nodes |
 //! | 6 | [`shard`] | the event loop of one core |
-//! | 7 | [`listener`] | sockets, TLS, WebSocket, CONNECT |
+//! | 7 | [`listener`] [`admin`] | sockets, TLS, WebSocket, CONNECT; health, metrics and commands over HTTP |
 //! | 8 | [`node`] | start and recovery, supervision, end |
-//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `config`, `passwd`, `data` |
+//! | 9 | [`cli`] | `holdfast serve`, `pub`, `sub`, `cluster`, `client`, `health`, `config`, `passwd`, `data` |
 //!
 //! The control state (session leases, routes, Wills) is the crate `holdfast-raft`; the data directory is `holdfast-storage`: one journal, to which all shards hand in what they write
 //! down, and one thread that writes and syncs it for all of them.
@@ -48,10 +49,14 @@
 //! 7. The storage writes what all shards have handed in as one batch, syncs it, and tells each shard by its mailbox up to which submission it is kept: the
 //!    answers that waited for it leave with the next turn.
 pub mod access;
+pub mod admin;
+pub mod byte_stream;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod journal;
 pub mod limits;
+pub mod link;
 pub mod listener;
 pub mod metrics;
 pub mod mqtt;

@@ -66,6 +66,22 @@ pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 
+/// How long a node remembers that a retained message is gone, so that another one which was away meanwhile does not bring it back. A node that was away for more
+/// than half of it has to drop its retained messages before it comes back.
+pub const TOMBSTONE_MS: u64 = 86_400_000;
+
+/// Retained messages that a node remembers to be gone, and the bytes of their topics. What is more takes the place of the oldest.
+pub const TOMBSTONES_MAX: usize = 256 * 1024;
+pub const TOMBSTONE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How far the clock of another node may be ahead for its word on which retained message is the newest to count.
+pub const CLOCK_AHEAD_MAX_MS: u64 = 60_000;
+
+/// Bytes of one page when two nodes bring their retained messages into agreement, and retained topics that are examined for one page: the store is
+/// locked meanwhile.
+pub const SYNC_PAGE_BYTES: usize = 256 * 1024;
+pub const SYNC_TOPICS_PER_PAGE: usize = 4_096;
+
 /// Filters in one SUBSCRIBE or UNSUBSCRIBE: more would hold up the shard, and no session may have so many at the default limits.
 pub const FILTERS_PER_PACKET_MAX: usize = 16_384;
 
@@ -77,11 +93,16 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const REPLAY_TOPICS_PER_TURN: usize = 4_096;
 pub const REPLAY_TOPICS_MIN: usize = 64;
 
+/// Sessions that a shard examines for one question of others.
+pub const INSPECTED_PER_EVENT: usize = 1_000;
+
 /// The largest Will, encoded: it travels in the control state.
 pub const WILL_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(OUTBOX_SOFT_BYTES < OUTBOX_STOP_READING_BYTES);
 const _: () = assert!(INLINE_PAYLOAD_BYTES < OUTBOX_SOFT_BYTES);
+// The longest topic fits into what is remembered.
+const _: () = assert!(TOMBSTONE_BYTES_MAX > u16::MAX as usize);
 const _: () = assert!(MAIL_BATCH < MAILBOX_MESSAGES_HIGH);
 const _: () = assert!(SHARDS_MAX <= u64::BITS as usize);
 // What all shards have handed over fits into one batch of the journal, of 2 GiB at the most.

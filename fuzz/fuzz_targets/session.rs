@@ -85,6 +85,7 @@ impl World {
         let qos = QoS::from_u8(choice % 3).unwrap_or(QoS::AtMostOnce);
         let message = Arc::new(Message {
             id: Default::default(),
+            stamp: 0,
             topic: format!("t/{}", choice % 5).into(),
             payload: vec![choice; usize::from(choice)].into(),
             properties: Bytes::new(),

@@ -3,15 +3,17 @@
 //! Plain data without behaviour. Applying a command cannot fail: one whose precondition does not hold changes nothing
 //! and says why, in [`Outcome::Refused`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The client identifier of MQTT.
 pub type ClientId = Arc<str>;
 
-/// Counts the connections that took a client id's lease. No two connections of one client id ever have the same.
+/// Counts the connections that took a client id's lease or claimed it. No two connections of one client id ever have the same.
 pub type SessionEpoch = u64;
 
 /// Counts the starts of one node, from 1.
@@ -24,11 +26,25 @@ pub type ShareRoute = (Arc<str>, Arc<str>);
 pub const NEVER_EXPIRES: u32 = u32::MAX;
 
 /// A node's identity: random, made with its data directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u128);
 
+impl NodeId {
+    /// What stands for the node where half of its id is enough.
+    #[must_use]
+    pub fn tag(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:032x}", self.0)
+    }
+}
+
 /// A Will as the lease carries it, because somebody must have it when the node of its client is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseWill {
     /// Will Delay Interval in seconds (section 3.1.3.2.2).
     pub delay_secs: u32,
@@ -37,7 +53,7 @@ pub struct LeaseWill {
 }
 
 /// Whether a connection that ended leaves its Will to be published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WillFate {
     /// Any end but a DISCONNECT with reason code 0x00 [MQTT-3.1.2-8].
     Keep,
@@ -45,12 +61,43 @@ pub enum WillFate {
     Drop,
 }
 
-/// What a node asks of the control state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who of a share group is on one node, as coarse as the choice of a node needs it: a connection more or less seldom changes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ShareMembers {
+    /// 0: no member is connected; else one more than the binary logarithm of their number, rounded down.
+    pub connected: u8,
+    /// Whether there are members without connection.
+    pub detached: bool,
+}
+
+impl ShareMembers {
+    /// What stands for that many connected members.
+    pub fn new(connected: u64, detached: bool) -> Self {
+        Self { connected: connected.checked_ilog2().map_or(0, |log| log as u8 + 1), detached }
+    }
+}
+
+/// What the control state is asked to do. The group of the leader's commands: `Register`, `ExpireNode`, `PassOn`, `Tick`, `Version`, `Forget`;
+/// all others come from nodes, each for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A node starts. Its earlier incarnation ends, and with it, at the next tick, the sessions that it held.
-    Register { node: NodeId, name: String },
-    /// A client connected, and its connection takes the lease.
+    /// A node starts. Its earlier incarnation ends, unless it has the same `run`: then nothing changes and the outcome is the same again.
+    Register {
+        node: NodeId,
+        name: String,
+        /// Random, drawn at each start of the process.
+        run: u64,
+        /// The least and the greatest version of the control state that it can apply.
+        versions: (u16, u16),
+        /// Whether it still has all sessions that it held. If not, they are lost.
+        intact: bool,
+    },
+    /// The node has been silent for too long and can do nothing more under that incarnation.
+    ExpireNode { node: NodeId, incarnation: Incarnation },
+    /// Carries out for a slice of its leases that the incarnation is over: at most [`PASS_ON_MAX`](crate::state::PASS_ON_MAX) of them. A
+    /// command that names a lease does it for this one first.
+    PassOn { node: NodeId, incarnation: Incarnation },
+    /// A client connected, and its connection takes the lease, or claims it where the session is elsewhere.
     Acquire {
         client: ClientId,
         /// Clean Start, or Clean Session before version 5: an earlier session ends.
@@ -59,7 +106,15 @@ pub enum Command {
         expiry_secs: u32,
         will: Option<LeaseWill>,
     },
-    /// The connection that took the lease as `epoch` has ended, not by a takeover.
+    /// The claimant has entered these subscriptions of the session that it fetches, and holds what they bring. All but its own shards
+    /// must route by them before the holder hands the session over.
+    Cut { client: ClientId, epoch: SessionEpoch, filters: Vec<Arc<str>>, shares: Vec<(ShareRoute, ShareMembers)> },
+    /// The claimant has all of the session, or waits for nothing of it any more: it becomes the holder.
+    Settle { client: ClientId, epoch: SessionEpoch },
+    /// The claimant gives up: the session stays where it is.
+    Withdraw { client: ClientId, epoch: SessionEpoch },
+    /// The connection that took the lease as `epoch` has ended, not by a takeover at the same node. From a holder whose
+    /// connection a claim has closed it says that it is closed.
     Detach {
         client: ClientId,
         epoch: SessionEpoch,
@@ -72,53 +127,196 @@ pub enum Command {
     /// The first session of the node subscribed to each of `add`, the last one left each of `remove`. Filters are without
     /// share prefix. What is in both counts as added anew.
     Routes { add: Vec<Arc<str>>, remove: Vec<Arc<str>> },
-    /// The same for shared subscriptions.
-    ShareRoutes { add: Vec<ShareRoute>, remove: Vec<ShareRoute> },
+    /// Who of share groups is on the node now; the last member left each of `remove`. What is in both counts as added anew.
+    ShareRoutes { set: Vec<(ShareRoute, ShareMembers)>, remove: Vec<ShareRoute> },
+    /// The node has added all routes of its sessions since it registered: those of earlier incarnations that it has not added go.
+    RoutesComplete,
     /// Time has passed: what is due happens, in slices of [`TICK_EVENTS_MAX`](crate::state::TICK_EVENTS_MAX).
     Tick,
+    /// From now on the state may hold what version `n` brought.
+    Version { n: u16 },
+    /// The node will not come back: the sessions that it held are lost, and its place is free.
+    Forget { node: NodeId },
+}
+
+/// Who proposes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    Leader,
+    Node {
+        node: NodeId,
+        incarnation: Incarnation,
+        /// Counts the batches of the incarnation from 1. Only the one after the last is applied, so a batch that was sent twice
+        /// counts once, and none is overtaken.
+        number: u64,
+    },
+}
+
+/// One entry of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Control time at which it was proposed, in milliseconds.
+    pub at: u64,
+    pub origin: Origin,
+    pub commands: Vec<Command>,
 }
 
 /// What a command came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Registered {
         incarnation: Incarnation,
     },
+    /// The connection has the lease.
     Acquired {
         epoch: SessionEpoch,
         /// Session Present of the CONNACK [MQTT-3.2.2-2], [MQTT-3.2.2-3].
         session_present: bool,
-        /// The connection that this one takes over and that must be closed [MQTT-3.1.4-3].
+        /// The connection of the same node that this one takes over and that must be closed [MQTT-3.1.4-3].
         displaced: Option<SessionEpoch>,
     },
-    /// A publish is routed by all that was added once it is routed by the state of `index`.
+    /// Another node has something to do first: the connection has a claim, to be settled or withdrawn.
+    Claimed {
+        epoch: SessionEpoch,
+        /// Whom to ask: the holder, or if it is dead the node that publishes the Will.
+        holder: NodeId,
+        /// Nothing has to be fetched: only the end of the connection there, and the Will, are awaited.
+        clean: bool,
+    },
+    /// The node that has the session is gone, and perhaps comes back: CONNACK 0x88.
+    Missing,
+    /// A publish is routed by all that was added once it is routed by the state of `index`; 0 if nothing was.
     Routed {
         index: u64,
+    },
+    /// The session may be handed over once every node routes by the state of `index`.
+    Cut {
+        index: u64,
+    },
+    /// The claimant is the holder.
+    Settled {
+        session_present: bool,
     },
     Done,
     Refused(Refusal),
 }
 
 /// Why a command did nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Refusal {
-    #[error("the incarnation that asked is not the live one of its node")]
+    #[error("the incarnation is not the live one of its node")]
     NotLive,
-    #[error("the session is held by another node")]
-    HeldElsewhere,
+    #[error("only the leader, or only a node, may propose this")]
+    NotAllowed,
     #[error("no connection of that epoch holds the lease")]
     NotConnected,
+    #[error("no claim of that epoch and node is under way")]
+    NotClaimed,
+    /// For an `Acquire` or a `Settle`: worth another try when [`Effect::WillForgotten`] of the client comes.
+    #[error("a Will of the client is still to be published by another node")]
+    WillDue,
     #[error("no Will of that epoch is due")]
     NotDue,
+    #[error("the versions of the nodes do not go together")]
+    Versions,
+    #[error("there are as many nodes as there can be")]
+    TooManyNodes,
+    #[error("there is no such node")]
+    UnknownNode,
+    #[error("the node is live")]
+    StillLive,
 }
 
-/// What has to happen because of a command.
+/// What has to happen because of a command. Every node is given all effects, and picks what concerns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// The Will of that connection is to be published; `WillDone` says that it was. Once per client and epoch.
-    WillDue { client: ClientId, epoch: SessionEpoch, message: Bytes },
-    /// The session is over: its subscriptions and queue go. `epoch` is that of its last connection.
-    SessionEnded { client: ClientId, epoch: SessionEpoch },
+    /// `publisher` is to publish the Will of that connection; `WillDone` says that it did. Once per client and epoch, and once more to somebody
+    /// else, or to the same node's next incarnation, if the one it was given to ends before.
+    WillDue {
+        client: ClientId,
+        epoch: SessionEpoch,
+        message: Bytes,
+        publisher: NodeId,
+    },
+    /// That Will has been published: nobody will publish it again.
+    WillForgotten {
+        client: ClientId,
+        epoch: SessionEpoch,
+    },
+    /// The session is over: its subscriptions and queue go. `epoch` is that of its last connection, `holder` had it.
+    SessionEnded {
+        client: ClientId,
+        epoch: SessionEpoch,
+        holder: NodeId,
+    },
+    /// `by` has a claim. `holder` closes the connection that the client has there, if any, and answers `by` when its publishes and its Will are
+    /// out; unless `clean`, it hands the session over after the cut.
+    Claimed {
+        client: ClientId,
+        epoch: SessionEpoch,
+        holder: NodeId,
+        by: NodeId,
+        clean: bool,
+    },
+    /// The claim `epoch` of `by` does not count any more: a later connection has the lease or a claim, or the session is lost.
+    ClaimLost {
+        client: ClientId,
+        epoch: SessionEpoch,
+        by: NodeId,
+    },
+    /// `holder` hands the session over when every node routes by the state of `index`.
+    CutMade {
+        client: ClientId,
+        epoch: SessionEpoch,
+        holder: NodeId,
+        by: NodeId,
+        index: u64,
+    },
+    /// Claim `epoch` is settled: `to` holds the lease, and `from` forgets what it had.
+    Moved {
+        client: ClientId,
+        epoch: SessionEpoch,
+        from: NodeId,
+        to: NodeId,
+    },
+    /// The claim is gone, the session stays where it was, without connection.
+    Withdrawn {
+        client: ClientId,
+        epoch: SessionEpoch,
+        holder: NodeId,
+        by: NodeId,
+    },
+    RouteAdded {
+        filter: Arc<str>,
+        node: NodeId,
+    },
+    RouteRemoved {
+        filter: Arc<str>,
+        node: NodeId,
+    },
+    ShareRouteSet {
+        share: ShareRoute,
+        node: NodeId,
+        members: ShareMembers,
+    },
+    ShareRouteRemoved {
+        share: ShareRoute,
+        node: NodeId,
+    },
+    /// The node lives under that incarnation, and under no other any more.
+    NodeUp {
+        node: NodeId,
+        incarnation: Incarnation,
+        name: Arc<str>,
+    },
+    /// The incarnation is over. From now on none of the node's routes counts; their removal comes in slices.
+    NodeDown {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
+    NodeForgotten {
+        node: NodeId,
+    },
 }
 
 /// Outcome and effects of one command.
@@ -129,6 +327,19 @@ pub struct Applied {
     pub effects: Vec<Effect>,
     /// What who keeps leases at rest has to write, in this order. Empty unless it was asked for
     /// ([`ControlState::keep_changes`](crate::state::ControlState::keep_changes)).
+    pub changes: Vec<LeaseChange>,
+}
+
+/// Outcomes and effects of one entry of the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppliedProposal {
+    /// The batch was not the next one of a live incarnation: nothing happened.
+    pub ignored: bool,
+    /// One per command; none if it was ignored.
+    pub outcomes: Vec<Outcome>,
+    /// As in [`Applied`].
+    pub effects: Vec<Effect>,
+    /// As in [`Applied`].
     pub changes: Vec<LeaseChange>,
 }
 

@@ -18,13 +18,29 @@
 //!
 //! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules.
 
+pub mod batcher;
+pub mod clock;
 pub mod command;
+mod entry;
+mod group;
+mod home;
+pub mod liveness;
+mod log_store;
+mod membership;
+mod network;
 pub mod standalone;
 pub mod state;
+mod state_machine;
+mod wire;
 
+pub use batcher::Ticket;
 pub use command::{
-    Applied, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId, Outcome, Refusal,
-    SessionEpoch, ShareRoute, WillFate,
+    Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,
+    Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
 };
+pub use group::{Complaints, Group, LeaveError, MayRenew, MemberView, Options, RegisterError, StartError, Status};
+pub use home::{AppliedEntry, Audience};
+pub use network::Network;
 pub use standalone::Standalone;
 pub use state::{ControlState, Counts, Session};
+pub use wire::{Lane, MESSAGE_BYTES_MAX};

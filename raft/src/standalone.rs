@@ -5,7 +5,7 @@
 //! rest begins with [`Standalone::restore`], with no images at its first start, and writes down all changes that it is given.
 
 use crate::command::{Applied, Command, Incarnation, LeaseChange, LeaseImage, NodeId, Outcome};
-use crate::state::ControlState;
+use crate::state::{ControlState, VERSIONS};
 
 /// A control state and the one node that speaks to it.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Standalone {
     pub fn new(node: NodeId, name: &str) -> Self {
         let (state, name) = (ControlState::new(), name.to_owned());
         let mut standalone = Self { state, from: (node, 0) };
-        standalone.propose(0, Command::Register { node, name });
+        standalone.propose(0, Command::Register { node, name, run: 0, versions: VERSIONS, intact: true });
         standalone
     }
 
@@ -39,8 +39,9 @@ impl Standalone {
     ) -> (Self, Vec<LeaseChange>) {
         let mut standalone = Self { state: ControlState::new(), from: (node, 0) };
         standalone.state.keep_changes(true);
-        standalone.propose(now, Command::Register { node, name: name.to_owned() });
-        let changes = standalone.state.restore(node, down_since, images);
+        standalone
+            .propose(now, Command::Register { node, name: name.to_owned(), run: 0, versions: VERSIONS, intact: true });
+        let changes = standalone.state.restore_images(node, down_since, images);
         (standalone, changes)
     }
 

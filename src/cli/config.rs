@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::{Access, AccessError};
+use crate::admin::Token;
 use crate::config::{Config, ConfigError, Listener, Places, Tls};
 use crate::listener::tls::TlsReload;
 
@@ -79,6 +80,10 @@ fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     for listener in &config.listeners {
         writeln!(out, "{}", describe(listener, &config))?;
     }
+    if let Some(bind) = config.admin.bind {
+        let token = if config.admin.token_file.is_some() { "  token" } else { "" };
+        writeln!(out, "  admin  http://{bind}{token}")?;
+    }
     if let Some(dir) = &config.node.data_dir {
         writeln!(out, "  data in {}", dir.display())?;
     }
@@ -101,6 +106,9 @@ pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
         }
         // They have a file and places of their own.
         Err(lines @ AccessError::Lines { .. }) => wrong.push(lines.to_string()),
+    }
+    if let Some(Err(error)) = config.admin.bind.and(config.admin.token_file.as_deref()).map(Token::read) {
+        wrong.push(places.error_at("admin.token_file", error.to_string()).to_string());
     }
     for (index, listener) in config.listeners.iter().enumerate() {
         if let Some(files) = &listener.tls {

@@ -1,10 +1,11 @@
 //! The command line: one file for each noun, and the table that leads to them.
 //!
-//! Owns nothing. Exit codes are the same everywhere: 0 done, 1 failed, 2 wrong usage (what `clap` says too). What a command
+//! Owns nothing. Exit codes are the same everywhere: 0 done, 1 failed, 2 wrong usage (what `clap` says too), 3 there is no node to ask. What a command
 //! prints for programs goes to standard output, what it says to people about a failure to standard error.
 //!
 //! Test to read first: `tests::no_argument_is_serve`.
 
+pub mod admin;
 pub mod client;
 pub mod config;
 pub mod data;
@@ -28,6 +29,8 @@ pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The exit code of a command that was asked for something that makes no sense, or could not begin.
 pub const USAGE: u8 = 2;
+/// The exit code of a command that found no node to ask.
+pub const UNREACHABLE: u8 = 3;
 
 /// `holdfast`.
 #[derive(Debug, Parser)]
@@ -47,6 +50,12 @@ enum Command {
     Passwd(passwd::PasswdArgs),
     /// Verify, export and import what a stopped node keeps on disk
     Data(data::DataArgs),
+    /// Look at the cluster that a running node belongs to, and change who is in it
+    Cluster(admin::ClusterArgs),
+    /// Look at the clients of a running node or cluster, and disconnect them
+    Client(admin::ClientArgs),
+    /// Ask a running node how it is
+    Health(admin::HealthArgs),
     /// Publish messages
     Pub(pub_::PubArgs),
     /// Subscribe to topics and print their messages
@@ -108,6 +117,9 @@ fn run(command: Command) -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Data(args) => data::run(&args),
+        Command::Cluster(args) => admin::cluster(&args),
+        Command::Client(args) => admin::client(&args),
+        Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),
     }
@@ -163,6 +175,12 @@ mod tests {
             "holdfast data import a",
             "holdfast serve a b",
             "holdfast serve a -c b",
+            "holdfast cluster",
+            "holdfast cluster join",
+            "holdfast cluster status --admin ftp://h",
+            "holdfast client show",
+            "holdfast client list --limit 0",
+            "holdfast health dead",
         ] {
             assert_eq!(parsed(line).expect_err(line).exit_code(), i32::from(USAGE), "{line}");
         }

@@ -213,17 +213,19 @@ fn read_bind(section: &mut Section<'_, '_>) -> SocketAddr {
     if !section.given("bind") {
         section.error_at("bind", "bind is missing: the address to listen on, such as bind = \"127.0.0.1:1883\"");
     }
-    section.optional("bind", parse_bind).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    section.optional("bind", |value| parse_bind(value, 1883)).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-fn parse_bind(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    const EXPECTED: &str = "an address and port such as \"127.0.0.1:1883\", \"0.0.0.0:1883\" or \"[::]:1883\"";
+/// An address and a port. `example` is the port that is shown to whoever wrote something else.
+pub(super) fn parse_bind(value: &DeValue<'_>, example: u16) -> Result<SocketAddr, String> {
+    let expected_here =
+        &format!("an address and port such as \"127.0.0.1:{example}\", \"0.0.0.0:{example}\" or \"[::]:{example}\"");
     let Some(text) = value.as_str() else {
         return Err(match parse_integer(value) {
             Ok(port @ 0..=65_535) => {
-                format!("expected {EXPECTED}; did you mean \"127.0.0.1:{port}\"?")
+                format!("expected {expected_here}; did you mean \"127.0.0.1:{port}\"?")
             }
-            _ => expected(EXPECTED, value),
+            _ => expected(expected_here, value),
         });
     };
     text.parse().map_err(|_| {
@@ -231,8 +233,8 @@ fn parse_bind(value: &DeValue<'_>) -> Result<SocketAddr, String> {
             text.strip_prefix("localhost:").or(text.strip_prefix(':')).or(text.strip_prefix("*:")).unwrap_or(text);
         let host = if text.starts_with('*') { "0.0.0.0" } else { "127.0.0.1" };
         match port.parse::<u16>() {
-            Ok(port) => format!("expected {EXPECTED}; did you mean \"{host}:{port}\"?"),
-            Err(_) => format!("expected {EXPECTED}: host names are not looked up"),
+            Ok(port) => format!("expected {expected_here}; did you mean \"{host}:{port}\"?"),
+            Err(_) => format!("expected {expected_here}: host names are not looked up"),
         }
     })
 }

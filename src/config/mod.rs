@@ -14,7 +14,9 @@
 //!
 //! Tests to read first: `tests::all_errors_at_once` and `tests::reference_file_is_the_defaults`.
 
+mod admin;
 mod auth;
+mod cluster;
 mod errors;
 mod listener;
 mod log;
@@ -35,7 +37,9 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+pub use admin::Admin;
 pub use auth::Auth;
+pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
 pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
@@ -59,13 +63,17 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
     ("storage", storage::KEYS),
+    ("cluster", cluster::KEYS),
+    ("cluster.tls", cluster::TLS_KEYS),
     ("log", log::KEYS),
     ("sys", sys::KEYS),
     ("shutdown", shutdown::KEYS),
+    ("admin", admin::KEYS),
 ];
 
 /// The keys of the file's top level: the sections.
-const TOP_KEYS: &[&str] = &["node", "listener", "mqtt", "auth", "storage", "log", "sys", "shutdown"];
+const TOP_KEYS: &[&str] =
+    &["node", "listener", "mqtt", "auth", "storage", "cluster", "log", "sys", "shutdown", "admin"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,17 +88,21 @@ pub struct Config {
     pub auth: Auth,
     /// `[storage]`: what of the state is kept on disk, and how.
     pub storage: Storage,
+    /// `[cluster]`: the other nodes. `None`: this node is alone.
+    pub cluster: Option<Cluster>,
     /// `[log]`: what is written to standard error.
     pub log: Log,
     /// `[sys]`: the `$SYS` topics.
     pub sys: Sys,
     /// `[shutdown]`: how clients are let go.
     pub shutdown: Shutdown,
+    /// `[admin]`: the HTTP port for health, metrics and commands.
+    pub admin: Admin,
 }
 
 impl Config {
-    /// What a node without a file does: MQTT on 127.0.0.1:1883 and WebSocket on 127.0.0.1:8083, anonymous, reachable from
-    /// this machine only, and all state in memory until it is given a data directory.
+    /// What a node without a file does: MQTT on 127.0.0.1:1883, WebSocket on 127.0.0.1:8083 and the admin port on 127.0.0.1:18083, anonymous,
+    /// reachable from this machine only, and all state in memory until it is given a data directory.
     pub fn default_loopback() -> Config {
         let mut config = Config {
             node: Node::default(),
@@ -98,9 +110,11 @@ impl Config {
             mqtt: Mqtt::default(),
             auth: Auth::default(),
             storage: Storage::default(),
+            cluster: None,
             log: Log::default(),
             sys: Sys::default(),
             shutdown: Shutdown::default(),
+            admin: Admin::default(),
         };
         config.decide_anonymous();
         config
@@ -170,10 +184,12 @@ impl Config {
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
+        let cluster = top.section("cluster", cluster::KEYS, Cluster::read).flatten();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, storage, log, sys, shutdown }
+        let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
+        Config { node, listeners, mqtt, auth, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -335,6 +335,33 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
+    /// A table whose keys are names of something, at most `len_max`, each of whose values `parse` reads. Empty if it is absent.
+    pub(super) fn map<T>(
+        &mut self,
+        key: &'static str,
+        len_max: usize,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
+    ) -> BTreeMap<String, T> {
+        let mut parsed = BTreeMap::new();
+        let Some(table) = self.value(key).and_then(|value| value.get_ref().as_table()) else {
+            self.optional(key, |value| Err::<(), _>(expected("a table", value)));
+            return parsed;
+        };
+        if table.len() > len_max {
+            self.optional(key, |_| Err::<(), _>(format!("must have {len_max} keys at the most")));
+            return parsed;
+        }
+        for (name, value) in table.iter() {
+            match parse(value.get_ref()) {
+                Ok(value) => {
+                    parsed.insert(name.get_ref().to_string(), value);
+                }
+                Err(message) => self.reading.error(value.span().start, format!("{key}: {message}")),
+            }
+        }
+        parsed
+    }
+
     /// The tables of an array of tables, or `None` if there are none: absent, or not that.
     pub(super) fn sections<T>(
         &mut self,

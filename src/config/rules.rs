@@ -4,15 +4,24 @@
 
 use std::time::Duration;
 
+use super::cluster::{Cluster, ClusterTimers};
 use super::listener::{Listener, Protocol, Verify};
 use super::reading::Reading;
 use super::units::show_duration;
-use super::{Config, Mqtt, Storage};
+use super::{Admin, Config, Mqtt, Storage};
 
 /// Notes everything that contradicts something else.
 pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
     queue_holds_a_packet(&config.mqtt, reading);
     quota_holds_segments(&config.storage, reading);
+    if let Some(cluster) = &config.cluster {
+        node_of_a_cluster_has_a_name(reading);
+        cluster_has_an_address_of_its_own(config, cluster, reading);
+        elections_fit_into_a_lease(&cluster.timers, reading);
+        subscribers_outwait_a_death(&cluster.timers, reading);
+    }
+    admin_is_not_open_to_others(&config.admin, reading);
+    admin_has_an_address_of_its_own(config, reading);
     for (index, listener) in config.listeners.iter().enumerate() {
         let at = |key: &str| format!("listener[{index}].{key}");
         someone_can_log_in(config, listener, &at, reading);
@@ -51,6 +60,100 @@ fn quota_holds_segments(storage: &Storage, reading: &mut Reading<'_>) {
             storage.segment_bytes
         );
         reading.error_at(keys[0], message);
+    }
+}
+
+/// The nodes of a cluster are told apart by their names, so the name that every node has by default is none.
+fn node_of_a_cluster_has_a_name(reading: &mut Reading<'_>) {
+    if !reading.given("node.name") && !reading.may_have_lost_its_name("node") {
+        let message = "a node of a cluster needs a name of its own: add\n\
+            \x20     [node]\n\
+            \x20     name = \"n1\"";
+        reading.error_at("cluster", message);
+    }
+}
+
+fn cluster_has_an_address_of_its_own(config: &Config, cluster: &Cluster, reading: &mut Reading<'_>) {
+    let keys = |index: usize| format!("listener[{index}].bind");
+    let taken = config.listeners.iter().enumerate().find(|(index, listener)| {
+        cluster.bind.port() != 0 && listener.bind == cluster.bind && reading.good(&[&keys(*index)])
+    });
+    if let Some((_, listener)) = taken.filter(|_| reading.good(&["cluster.bind"])) {
+        let message = format!("bind: {} is already taken by listener \"{}\"", cluster.bind, listener.name);
+        reading.error_at("cluster.bind", message);
+    }
+}
+
+/// While a leader is elected nobody renews a lease, and a few elections may fail.
+const ELECTIONS_IN_A_LEASE: u32 = 3;
+
+fn elections_fit_into_a_lease(timers: &ClusterTimers, reading: &mut Reading<'_>) {
+    let keys = ["cluster.lease", "cluster.margin", "cluster.renew", "cluster.election"];
+    if !reading.good(&keys) {
+        return;
+    }
+    let left = timers.lease.saturating_sub(timers.margin).saturating_sub(timers.renew);
+    let needed = ELECTIONS_IN_A_LEASE * timers.election_max();
+    if left <= needed {
+        let key = keys.iter().copied().find(|key| reading.given(key)).unwrap_or("cluster");
+        let message = format!(
+            "lease ({}) without margin ({}) and renew ({}) leaves {}, and must leave more than {ELECTIONS_IN_A_LEASE} elections, \
+             which take up to {} with election = \"{}\"",
+            show_duration(timers.lease),
+            show_duration(timers.margin),
+            show_duration(timers.renew),
+            show_duration(left),
+            show_duration(needed),
+            show_duration(timers.election)
+        );
+        reading.error_at(key, message);
+    }
+}
+
+/// A node that died is waited for until it is known to be dead: no subscriber should be refused for it.
+fn subscribers_outwait_a_death(timers: &ClusterTimers, reading: &mut Reading<'_>) {
+    let keys = ["cluster.subscribe_deadline", "cluster.lease", "cluster.election"];
+    let known_after = timers.lease + timers.election_max();
+    if reading.good(&keys) && timers.subscribe_deadline <= known_after {
+        let key = keys.iter().copied().find(|key| reading.given(key)).unwrap_or("cluster");
+        let message = format!(
+            "subscribe_deadline ({}) must be longer than a lease and an election ({}), after which a dead node is known to be dead",
+            show_duration(timers.subscribe_deadline),
+            show_duration(known_after)
+        );
+        reading.error_at(key, message);
+    }
+}
+
+/// Who reaches the admin port can throw clients out.
+fn admin_is_not_open_to_others(admin: &Admin, reading: &mut Reading<'_>) {
+    let keys = ["admin.bind", "admin.token_file"];
+    if !reading.good(&keys) || admin.is_loopback() || admin.token_file.is_some() {
+        return;
+    }
+    let token = reading.beside("admin-token");
+    let token = token.display();
+    let message = format!(
+        "bind: other machines can reach the admin port here, and there is no token that they must show.\n\
+         \x20 To have one, run  (umask 077; head -c 32 /dev/urandom | base64 > {token})  and add\n\
+         \x20     token_file = \"admin-token\"\n\
+         \x20 Or keep the port on this machine:  bind = \"127.0.0.1:18083\"  or  bind = \"off\""
+    );
+    reading.error_at(keys[0], message);
+}
+
+fn admin_has_an_address_of_its_own(config: &Config, reading: &mut Reading<'_>) {
+    let Some(bind) = config.admin.bind.filter(|bind| bind.port() != 0 && reading.good(&["admin.bind"])) else {
+        return;
+    };
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let on_listener = format!("listener[{index}].bind");
+        if listener.bind == bind && reading.good(&[&on_listener]) {
+            let message = format!(
+                "bind: {bind} is the address of the admin port; give one of them another, or say  [admin] bind = \"off\""
+            );
+            reading.error_at(&on_listener, message);
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::*;
 
+#[path = "cluster_tests.rs"]
+mod cluster;
+
 const FILE: &str = "dir/t.toml";
 
 fn good(text: &str) -> Config {
@@ -62,6 +65,11 @@ fn reference_file_names_every_key() {
             "listener" | "listener.tls" => "[[listener]]".to_owned(),
             other => format!("[{other}]"),
         };
+        // A node is alone by default, so [cluster] is there as a comment.
+        let header = match *section {
+            "cluster" | "cluster.tls" => "# [cluster]".to_owned(),
+            _ => header,
+        };
         let start = text.find(&format!("\n{header}\n")).unwrap_or_else(|| panic!("no {header}"));
         let rest = &text[start + header.len()..];
         let end = if header == "[[listener]]" { rest.find("\n[mqtt]") } else { rest.find("\n[") };
@@ -98,7 +106,7 @@ fn every_key_is_read() {
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
          segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
          [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
-         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n",
+         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n[admin]\nbind = '[::]:9'\ntoken_file = 'token'\n",
     );
     let secs = Duration::from_secs;
     let expected = Config {
@@ -155,6 +163,8 @@ fn every_key_is_read() {
         log: Log { format: LogFormat::Json, level: Level::Debug, connection_messages: false },
         sys: Sys { interval: Duration::ZERO },
         shutdown: Shutdown { grace: Duration::ZERO },
+        cluster: None,
+        admin: Admin { bind: Some("[::]:9".parse().unwrap()), token_file: Some("dir/token".into()) },
     };
     assert_eq!(config, expected);
     assert_eq!(config.mqtt.session_expiry_max_secs(), u32::MAX);
@@ -562,4 +572,25 @@ proptest::proptest! {
             proptest::prop_assert!(places.is_sorted(), "{:?}", places);
         }
     }
+}
+
+#[test]
+fn the_admin_port_is_on_loopback_off_or_behind_a_token() {
+    assert_eq!(good("").admin.bind, Some("127.0.0.1:18083".parse().unwrap()));
+    assert_eq!(good("[admin]\nbind = 'off'\n").admin.bind, None);
+    for (bind, token) in [("[::1]:0", ""), ("127.0.0.2:1", ""), ("0.0.0.0:18083", "token_file = 't'")] {
+        let admin = good(&format!("[admin]\nbind = '{bind}'\n{token}\n")).admin;
+        assert_eq!((admin.bind, admin.token_file.is_some()), (Some(bind.parse().unwrap()), !token.is_empty()));
+    }
+    for open in ["0.0.0.0:18083", "[::]:0", "192.0.2.1:1"] {
+        let error = error(&format!("[admin]\nbind = '{open}'\n"));
+        assert!(error.starts_with("2:8: bind: other machines can reach the admin port here"), "{error}");
+        assert!(error.contains("dir/admin-token") && error.contains("token_file = \"admin-token\""), "{error}");
+    }
+    for wrong in ["'localhost:1'", "18083", "'on'", "''"] {
+        let error = error(&format!("[admin]\nbind = {wrong}\n"));
+        assert!(error.starts_with("2:8: bind: expected an address such as \"127.0.0.1:18083\""), "{error}");
+    }
+    let error = error("[[listener]]\nbind = '127.0.0.1:18083'\n");
+    assert!(error.starts_with("2:8: bind: 127.0.0.1:18083 is the address of the admin port"), "{error}");
 }

@@ -76,6 +76,13 @@ pub fn encode_item(item: Item<'_>) -> Value {
 
 /// The item that was put at `position`. None for bytes that are none.
 pub fn decode_item(position: Position, bytes: &[u8]) -> Option<Restored> {
+    // Messages of QoS 0 are never written down.
+    decode_any_item(position, bytes)
+        .filter(|item| !matches!(item, Restored::Message { queued, .. } if queued.qos == QoS::AtMostOnce))
+}
+
+/// The same, messages of QoS 0 too.
+pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restored> {
     let mut source = Source(bytes);
     if source.u8()? != VERSION {
         return None;
@@ -135,7 +142,7 @@ fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored
     let queued = Queued {
         position,
         body: QueuedBody::Stored(StoredBody { size, expires_at }),
-        qos: QoS::from_u8(flags & 3).filter(|qos| *qos > QoS::AtMostOnce)?,
+        qos: QoS::from_u8(flags & 3)?,
         retain: flags & RETAIN != 0,
         subscription_ids: SubscriptionIds::from_slice(&ids),
         share,

@@ -7,24 +7,33 @@ use crate::mqtt::{Message, MessageId, QoS};
 
 use super::bytes::{Sink as _, Source};
 
-const VERSION: u8 = 1;
+/// Version 1 had neither the node nor the stamp.
+const VERSION: u8 = 2;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
+const STAMPED: u8 = 0x10;
 
 impl Body for Message {
     fn id(&self) -> BodyId {
-        BodyId((u128::from(self.id.sequence) << 16) | u128::from(self.id.shard))
+        let MessageId { node, shard, sequence } = self.id;
+        // 48 bits of the node are left: enough to tell the few nodes of a cluster apart.
+        BodyId((u128::from(node) << 80) | (u128::from(shard) << 64) | u128::from(sequence))
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.u8(VERSION);
         let retain = if self.retain { RETAIN } else { 0 };
         let expires = if self.expires_at.is_some() { EXPIRES } else { 0 };
-        out.u8(self.qos as u8 | retain | expires);
+        let stamped = if self.stamp > 0 { STAMPED } else { 0 };
+        out.u8(self.qos as u8 | retain | expires | stamped);
+        out.u64(self.id.node);
         out.u16(self.id.shard);
         out.u64(self.id.sequence);
         if let Some(at) = self.expires_at {
             out.u64(at);
+        }
+        if self.stamp > 0 {
+            out.u64(self.stamp);
         }
         out.text(&self.topic);
         out.text(&self.publisher);
@@ -33,21 +42,25 @@ impl Body for Message {
     }
 
     fn size(&self) -> usize {
-        self.topic.len() + self.publisher.len() + self.properties.len() + self.payload.len() + 32
+        self.topic.len() + self.publisher.len() + self.properties.len() + self.payload.len() + 48
     }
 }
 
 /// The message of a body. None for bytes that are none.
 pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let mut source = Source(bytes);
-    if source.u8()? != VERSION {
+    let version = source.u8()?;
+    if version == 0 || version > VERSION {
         return None;
     }
     let flags = source.u8()?;
-    let id = MessageId { shard: source.u16()?, sequence: source.u64()? };
+    let node = if version == 1 { 0 } else { source.u64()? };
+    let id = MessageId { node, shard: source.u16()?, sequence: source.u64()? };
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
+    let stamp = if version == 1 || flags & STAMPED == 0 { 0 } else { source.u64()? };
     Some(Message {
         id,
+        stamp,
         topic: source.text()?.into(),
         publisher: source.text()?.into(),
         properties: Bytes::copy_from_slice(source.blob()?),

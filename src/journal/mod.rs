@@ -1,10 +1,10 @@
 //! The state of a node as it is on disk: which owners there are, and the bytes of their items and bodies.
 //!
 //! Everything is an item of an owner (see `holdfast_storage`): a session has its header and the items of [`crate::session::Item`], the leases have one item for each
-//! lease and the retained messages one for each topic. A message is a body, shared by all items that need it. The first byte of each
+//! lease and the retained messages one for each topic that has one, or had one. A message is a body, shared by all items that need it. The first byte of each
 //! is the version of its form, so that a later program can read what this one wrote.
 //!
-//! [`lines`] is the same state for people and other programs.
+//! [`lines`] is the same state for people and other programs, [`wire`] a session for another node.
 //!
 //! Pure. Test to read first: `tests::what_is_written_is_read`.
 
@@ -13,16 +13,17 @@ mod items;
 mod leases;
 pub mod lines;
 mod message;
+mod retained;
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 use holdfast_storage::{ItemId, OwnerId};
-
-use crate::mqtt::MessageId;
 
 pub use items::{Header, decode_item, encode_header, encode_item};
 pub use leases::{decode_lease, encode_lease, lease_entries};
 pub use message::decode_message;
+pub use retained::{decode_tombstone, first_retained_item, retained_entry};
 
 /// The owner of the leases of a node that is alone.
 pub const LEASES: OwnerId = OwnerId(1);
@@ -39,16 +40,8 @@ pub const HEADER: ItemId = 0;
 /// Bits of a message's sequence that count within one incarnation of the node: more than a million messages per second for a week would
 /// use, and the incarnation above them makes every sequence new.
 const SEQUENCE_BITS: u32 = 40;
-const SHARD_BITS: u32 = 6;
 
 /// Where the streams of an incarnation begin, so that no message ever has the id of another one.
 pub fn first_sequence(incarnation: u64) -> u64 {
     incarnation << SEQUENCE_BITS
 }
-
-/// The item of a retained message.
-pub fn retained_item(id: MessageId) -> ItemId {
-    (id.sequence << SHARD_BITS) | u64::from(id.shard)
-}
-
-const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << SHARD_BITS);

@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_raft::{LeaseImage, LeaseWill};
-use holdfast_storage::Body as _;
+use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
 use crate::mqtt::{Message, MessageId, PacketId, QoS, SubscriptionOptions};
+use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
-use super::{Header, decode_item, decode_lease, decode_message, encode_header, encode_item, encode_lease};
+use super::{
+    Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
+    retained_entry,
+};
 
 fn qos() -> impl Strategy<Value = QoS> {
     prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)]
@@ -26,10 +30,11 @@ fn blob() -> impl Strategy<Value = Bytes> {
 
 prop_compose! {
     fn message()(
-        shard in 0u16..64, sequence: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
+        node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
         qos in qos(), retain: bool, expires_at: Option<u64>,
     ) -> Message {
-        Message { id: MessageId { shard, sequence }, topic, payload, properties, qos, retain, expires_at, publisher }
+        let id = MessageId { node, shard, sequence };
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher }
     }
 }
 
@@ -72,6 +77,11 @@ proptest! {
             let value = encode_item(Item::Subscription { filter: &filter, subscription });
             prop_assert_eq!(decode_item(1, &value), Some(Restored::Subscription { filter, subscription }));
         }
+        let (topic, version) = (Arc::<str>::from(format!("a/{bits}")), Version { stamp: queued.position, node: 9 });
+        let entry = retained_entry(Write::Tombstone { item: 5, topic: topic.clone(), version });
+        let Entry::Put { item: 5, value, body: None, .. } = entry else { panic!("{entry:?}") };
+        prop_assert_eq!(decode_tombstone(&value), Some((topic, version)));
+
         let value = encode_lease(&lease);
         prop_assert_eq!(decode_lease(7, &value), Some(lease));
         prop_assert_eq!(Header::decode(&encode_header("c", 9)), Some(Header { client_id: "c".into(), began: 9 }));
@@ -79,6 +89,37 @@ proptest! {
 
     #[test]
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), Header::decode(&bytes));
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes));
     }
+}
+
+#[test]
+fn a_message_of_version_1_is_read() {
+    let mut old = vec![1, 1 | 0x04 | 0x08];
+    old.extend(7u16.to_le_bytes());
+    old.extend(9u64.to_le_bytes());
+    old.extend(50u64.to_le_bytes());
+    let text = |old: &mut Vec<u8>, text: &str| {
+        let mut bytes = Vec::new();
+        super::bytes::Sink::text(&mut bytes, text);
+        old.extend(bytes);
+    };
+    text(&mut old, "a/b");
+    text(&mut old, "p");
+    super::bytes::Sink::blob(&mut old, &[]);
+    old.extend(b"value");
+    let message = Message {
+        id: MessageId { node: 0, shard: 7, sequence: 9 },
+        stamp: 0,
+        topic: "a/b".into(),
+        payload: Bytes::from_static(b"value"),
+        properties: Bytes::new(),
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        expires_at: Some(50),
+        publisher: "p".into(),
+    };
+    assert_eq!(decode_message(&old), Some(message));
+    old[0] = 3;
+    assert_eq!(decode_message(&old), None, "of a newer program");
 }

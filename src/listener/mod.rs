@@ -41,9 +41,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::access::Access;
+use crate::byte_stream::{ByteStream, Socket};
 use crate::config::{self, Protocol};
 use crate::metrics::{RefusalGroup, Refusals};
-use crate::shard::byte_stream::{ByteStream, Socket};
 use crate::shard::clock::Clock;
 use crate::shard::greeted::{Dispatch, ListenerSlot, ListenerState};
 

@@ -24,10 +24,10 @@ use super::tls::TlsReload;
 use super::upgrade::{self, Judgement};
 use super::websocket::WebSocket;
 use crate::access::Identity;
+use crate::byte_stream::{ByteStream, Layered, Socket};
 use crate::config::Protocol;
 use crate::metrics::RefusalGroup;
 use crate::mqtt::{Connect, ReasonCode};
-use crate::shard::byte_stream::{ByteStream, Layered, Socket};
 use crate::shard::greeted::{Dispatch, Greeted, ListenerSlot};
 
 /// How long a connection that was refused may take to read why.

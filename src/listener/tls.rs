@@ -29,8 +29,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::byte_stream::{Layered, Socket, Transport};
 use crate::config::{Tls, TlsVersion, Verify};
-use crate::shard::byte_stream::{Layered, Socket, Transport};
 
 /// How often the files are looked at. A change is taken up when they look the same twice, which is within 4 s.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1500);

@@ -30,8 +30,8 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 use super::frame_tracker::FrameTracker;
 
+use crate::byte_stream::{Layered, Socket, Transport};
 use crate::mqtt::ReasonCode;
-use crate::shard::byte_stream::{Layered, Socket, Transport};
 
 /// The library's buffers, instead of its 128 KiB.
 const BUFFER_BYTES: usize = 4096;

@@ -20,6 +20,10 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -49,10 +53,14 @@ pub enum DropReason {
     NoMember,
     /// It could not be read back from disk.
     Damaged,
+    /// QoS 0 for a node that is far behind.
+    NodeBehind,
+    /// For sessions of a node that has died before it had the message.
+    NodeGone,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 10] = [
+    pub const ALL: [DropReason; 12] = [
         DropReason::QueueFull,
         DropReason::Expired,
         DropReason::NoSubscribers,
@@ -63,6 +71,8 @@ impl DropReason {
         DropReason::StorageFull,
         DropReason::NoMember,
         DropReason::Damaged,
+        DropReason::NodeBehind,
+        DropReason::NodeGone,
     ];
 
     /// The value of the label `reason`.
@@ -78,6 +88,8 @@ impl DropReason {
             DropReason::StorageFull => "storage_full",
             DropReason::NoMember => "no_member",
             DropReason::Damaged => "damaged",
+            DropReason::NodeBehind => "node_behind",
+            DropReason::NodeGone => "node_gone",
         }
     }
 }
@@ -165,6 +177,19 @@ pub struct ShardMetrics {
     pub protocol_errors: Counter,
     /// Times this shard stopped reading its sockets because another one had fallen behind.
     pub mailbox_stalls: Counter,
+    /// Messages sent to other nodes, and those that came from there.
+    pub forwarded: Counter,
+    pub forwards_received: Counter,
+    /// Bytes of the data connections between nodes.
+    pub link_bytes_sent: Counter,
+    pub link_bytes_received: Counter,
+    /// Sessions that came from another node, and those that went to one.
+    pub sessions_taken: Counter,
+    pub sessions_given: Counter,
+    /// SUBSCRIBE packets that were refused because not every node routed for them in time.
+    pub subscribes_timed_out: Counter,
+    /// When the event loop last came round to its timers, in milliseconds of the node's clock. No count; it is not summed.
+    pub beat_at: Counter,
 }
 
 impl ShardMetrics {

@@ -10,10 +10,12 @@ use bytes::Bytes;
 
 use super::QoS;
 
-/// The place of a message in the stream of the shard that accepted it. Streams keep their order to every destination, so one
-/// number for each stream tells what a receiver has seen.
+/// The place of a message in the stream of the shard that accepted it, on the node that did. Streams keep their order to every destination,
+/// so one number for each stream tells what a receiver has seen. No two messages ever have the same, whatever the node and however often it starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId {
+    /// The lower half of the id of the node; 0 for what was written before messages named it.
+    pub node: u64,
     pub shard: u16,
     pub sequence: u64,
 }
@@ -22,6 +24,9 @@ pub struct MessageId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub id: MessageId,
+    /// The time of the hybrid clock at which it became the retained message of its topic: of two, the one with the greater (stamp, node) stays, on every
+    /// node. 0 for one that is not retained.
+    pub stamp: u64,
     /// The topic name, valid as such; never an alias.
     pub topic: Arc<str>,
     pub payload: Bytes,

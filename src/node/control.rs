@@ -17,6 +17,7 @@ use holdfast_storage::Storage;
 use crate::shard::mailbox::{Event, Ticket};
 use crate::shard::{ControlPlane, Shared};
 use crate::subscriptions::ShardId;
+use crate::topic::TopicFilter;
 
 use super::durable;
 
@@ -33,8 +34,9 @@ impl StandalonePlane {
 
     fn send(&self, effects: Vec<Effect>) {
         for effect in effects {
-            let client = match &effect {
-                Effect::WillDue { client, .. } | Effect::SessionEnded { client, .. } => client,
+            let (Effect::WillDue { client, .. } | Effect::SessionEnded { client, .. }) = &effect else {
+                // The rest is about other nodes.
+                continue;
             };
             let shard = self.shared.shard_of(client);
             self.shared.mailboxes[usize::from(shard)].push(Event::Effect(effect));
@@ -61,6 +63,27 @@ impl ControlPlane for StandalonePlane {
     fn propose(&self, _from: ShardId, _ticket: Option<Ticket>, command: Command) -> Option<Applied> {
         Some(self.standalone.lock().propose(self.shared.clock.now(), command))
     }
+
+    fn unrouted(&self, from: ShardId, removed: Vec<Arc<str>>) {
+        for command in unroute(removed) {
+            self.propose(from, None, command);
+        }
+    }
+}
+
+/// The commands that take routes away.
+pub(super) fn unroute(removed: Vec<Arc<str>>) -> impl Iterator<Item = Command> {
+    let mut filters = Vec::new();
+    let mut shares = Vec::new();
+    for text in removed {
+        match TopicFilter::parse(&text) {
+            Ok(TopicFilter { share: Some(share), filter }) => shares.push((share.into(), filter.into())),
+            _ => filters.push(text),
+        }
+    }
+    let filters = (!filters.is_empty()).then_some(Command::Routes { add: Vec::new(), remove: filters });
+    let shares = (!shares.is_empty()).then_some(Command::ShareRoutes { set: Vec::new(), remove: shares });
+    filters.into_iter().chain(shares)
 }
 
 /// Lets the time of the control state pass: Will delays and session expiries come due.

@@ -17,7 +17,7 @@ use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovere
 
 use crate::config::{self, Config};
 use crate::journal::{self, Header};
-use crate::mqtt::Message;
+use crate::retained::{Version, Write, Writes};
 use crate::session::{Queued, Restored};
 use crate::shard::Shared;
 use crate::shard::clock::Clock;
@@ -151,7 +151,7 @@ pub(super) fn take_up(
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
     found.check_node(node)?;
-    let unreadable = take_up_retained(opened, shared, &mut entries);
+    let unreadable = take_up_retained(opened, shared, &mut found, &mut entries);
     match unreadable {
         Err(RecoverError::Bodies(error)) if lenient => {
             tracing::error!(event = "storage", %error, "retained messages that cannot be read are left out");
@@ -166,32 +166,34 @@ pub(super) fn take_up(
     Ok(TakenUp { standalone, stored, sequence, entries })
 }
 
-/// Retained messages are read whole. Of two of one topic, which no run leaves behind, the one that was accepted last stays.
-fn take_up_retained(opened: &Opened, shared: &Shared, entries: &mut Vec<Entry>) -> Result<(), RecoverError> {
-    let now = shared.clock.now();
+/// Retained messages are read whole. Of two of one topic, which the end of a run may leave behind, the newer one stays.
+fn take_up_retained(
+    opened: &Opened,
+    shared: &Shared,
+    found: &mut Found,
+    entries: &mut Vec<Entry>,
+) -> Result<(), RecoverError> {
     let mut retained = shared.retained.write();
-    let mut gone = Vec::new();
+    retained.number_items_from(journal::first_retained_item(found.incarnation));
     let mut unknown = None;
-    opened.bodies(journal::RETAINED, &mut |item, bytes| match journal::decode_message(bytes) {
-        Some(message) => gone.extend(retain(&mut retained, now, message)),
+    let mut void = |writes: Writes| entries.extend(writes.into_iter().map(journal::retained_entry));
+    let read = opened.bodies(journal::RETAINED, &mut |item, bytes| match journal::decode_message(bytes) {
+        Some(mut message) => {
+            if message.id.node == 0 {
+                // Of a time when messages did not name their node: it was this one, or an import made it.
+                message.id.node = shared.node_tag;
+            }
+            shared.hybrid.resume(message.stamp);
+            void(retained.restore(item, Arc::new(message)));
+        }
         None => unknown = Some(item),
-    })?;
-    if let Some(item) = unknown {
-        return Err(RecoverError::Unknown { owner: journal::RETAINED.0, item });
+    });
+    for (item, topic, version) in std::mem::take(&mut found.tombstones) {
+        shared.hybrid.resume(version.stamp);
+        void(retained.restore_tombstone(shared.clock.now(), item, topic, version));
     }
-    entries.extend(gone.into_iter().map(|item| Entry::Delete { owner: journal::RETAINED, item }));
-    Ok(())
-}
-
-/// Enters a retained message. Returns the item that is void now, if there is one.
-fn retain(retained: &mut crate::retained::Map, now: u64, message: Message) -> Option<ItemId> {
-    let item = journal::retained_item(message.id);
-    let newer = retained.get(now, &message.topic).filter(|other| other.id > message.id);
-    if newer.is_some() {
-        return Some(item);
-    }
-    let (stored, earlier) = retained.replace(now, Arc::new(message));
-    if stored { earlier.map(|earlier| journal::retained_item(earlier.id)) } else { Some(item) }
+    read?;
+    unknown.map_or(Ok(()), |item| Err(RecoverError::Unknown { owner: journal::RETAINED.0, item }))
 }
 
 type FoundSession = (OwnerId, Header, Vec<(ItemId, Restored)>);
@@ -204,6 +206,7 @@ struct Found {
     /// Whose the journal is, as its last start said.
     node: Option<u128>,
     retained: Vec<ItemId>,
+    tombstones: Vec<(ItemId, Arc<str>, Version)>,
     leases: Vec<LeaseImage>,
     sessions: Vec<FoundSession>,
     given_back: Vec<(OwnerId, Vec<Queued>)>,
@@ -224,7 +227,17 @@ impl Found {
                     );
                 }
             }
-            journal::RETAINED => self.retained = items.iter().map(|item| item.item).collect(),
+            journal::RETAINED => {
+                for RecoveredItem { item, value, .. } in items {
+                    if value.is_empty() {
+                        self.retained.push(item);
+                        continue;
+                    }
+                    let unknown = RecoverError::Unknown { owner: owner.0, item };
+                    let (topic, version) = journal::decode_tombstone(&value).ok_or(unknown)?;
+                    self.tombstones.push((item, topic, version));
+                }
+            }
             _ => self.sort_in_session(owner, items)?,
         }
         Ok(())
@@ -258,7 +271,7 @@ impl Found {
 
     /// Items of retained messages that could not be read: nothing refers to them any more.
     fn unread_retained(&self, read: &crate::retained::Map) -> Vec<Entry> {
-        let read: hashbrown::HashSet<ItemId> = read.iter().map(|message| journal::retained_item(message.id)).collect();
+        let read: hashbrown::HashSet<ItemId> = read.items().collect();
         let unread = self.retained.iter().filter(|item| !read.contains(*item));
         unread.map(|item| Entry::Delete { owner: journal::RETAINED, item: *item }).collect()
     }
@@ -347,12 +360,9 @@ pub(super) fn write_changes(storage: &Storage, shared: &Shared, changes: Vec<Lea
     }
 }
 
-/// Retained messages that have expired.
-pub(super) fn write_expired(storage: &Storage, shared: &Shared, expired: &[Arc<Message>]) {
-    let owner = journal::RETAINED;
-    let delete = |message: &Arc<Message>| Entry::Delete { owner, item: journal::retained_item(message.id) };
-    let users = expired.iter().filter(|message| !message.topic.starts_with("$SYS/"));
-    storage.submit(shared.mailboxes.len(), &mut users.map(delete).collect(), false);
+/// What has become of retained messages that have expired.
+pub(super) fn write_expired(storage: &Storage, shared: &Shared, expired: Vec<Write>) {
+    storage.submit(shared.mailboxes.len(), &mut expired.into_iter().map(journal::retained_entry).collect(), false);
 }
 
 /// The name of the configured level and what it means, for the line that says the node is ready.

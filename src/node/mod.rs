@@ -1,6 +1,6 @@
 //! A node: what is started in which order, what watches over it, and how it ends.
 //!
-//! Start: identity and data directory, access, the state on disk, certificates, sockets; then the shards; only when all of them have their
+//! Start: identity and data directory, access, the admin port, the state on disk, certificates, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
@@ -8,6 +8,7 @@
 //!
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
+mod admin_source;
 mod control;
 mod durable;
 mod shards;
@@ -27,6 +28,7 @@ use holdfast_raft::NodeId;
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::{Access, AccessError};
+use crate::admin::{self, AdminPort};
 use crate::config::{self, Config};
 use crate::journal;
 use crate::limits;
@@ -35,11 +37,13 @@ use crate::listener::tls::{TlsError, TlsReload};
 use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
-use crate::shard::Shared;
+use crate::shard::grant::Grant;
+use crate::shard::{Deadlines, Shared};
 use crate::shard::clock::Clock;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
 
+use admin_source::{Alone, Local};
 use control::StandalonePlane;
 use durable::TakenUp;
 
@@ -60,6 +64,8 @@ pub enum StartError {
     Bind { listener: String, address: SocketAddr, error: io::Error },
     #[error("not everything was written to disk at the end: {0}")]
     End(holdfast_storage::CloseError),
+    #[error("{0}")]
+    Admin(#[from] admin::OpenError),
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
 }
@@ -67,7 +73,7 @@ pub enum StartError {
 impl StartError {
     /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
     pub fn is_of_configuration(&self) -> bool {
-        matches!(self, Self::Access(_) | Self::Tls { .. })
+        matches!(self, Self::Access(_) | Self::Tls { .. } | Self::Admin(admin::OpenError::Token(_)))
     }
 }
 
@@ -115,8 +121,9 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
-    let node_id = NodeId(identity.as_ref().map_or_else(random_node_id, Identity::node_id));
+    let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
     let listeners = bind_all(&config.listeners, &config.mqtt)?;
     let TakenUp { standalone, stored, sequence, .. } = taken_up;
@@ -127,6 +134,9 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         Parts { shared, access, refusals: Arc::default(), mqtt, listeners, storage, defers, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let shards = shards::start(&parts, &plane, stored, sequence, &stopping)?;
+    if let Some(port) = &admin_port {
+        port.begin(admin_source(config, &parts, node_id, &stopping));
+    }
     let signals = Signals::watch();
     announce(config, &parts, started);
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
@@ -137,11 +147,33 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     closed.map_err(StartError::End)
 }
 
+/// Open from here on, so that whoever watches the node sees that it starts, however long that takes.
+fn open_admin_port(config: &Config) -> Result<Option<AdminPort>, StartError> {
+    let port = AdminPort::open(&config.admin)?;
+    if let Some(port) = &port {
+        info!(event = "admin", address = %port.address(), "health and metrics on http://{}", port.address());
+    }
+    Ok(port)
+}
+
+fn admin_source(config: &Config, parts: &Parts, node: NodeId, stopping: &watch::Receiver<bool>) -> Arc<Alone> {
+    let local = Local {
+        shared: parts.shared.clone(),
+        refusals: parts.refusals.clone(),
+        listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
+        storage: parts.storage.clone(),
+        name: config.node.name.as_str().into(),
+        stopping: stopping.clone(),
+        census: Default::default(),
+    };
+    Arc::new(Alone { local, node })
+}
+
 /// What is on disk, if anything is to be: before the sockets are opened, as it may take its time.
 fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage>, TakenUp), StartError> {
     let (name, shards) = (&config.node.name, shards_of(config));
     let Some(data_dir) = &config.node.data_dir else {
-        let shared = Arc::new(share(config, shards, 0, 0));
+        let shared = Arc::new(share(config, node, shards, (0, 0)));
         return Ok((shared, None, durable::nothing(node, name, shards)));
     };
     let began = Instant::now();
@@ -154,7 +186,7 @@ fn recover(config: &Config, node: NodeId) -> Result<(Arc<Shared>, Option<Storage
     let owners = opened.recovered.owner_max.map_or(0, |owner| owner.0).max(journal::SESSIONS.0);
     let last_time = durable::last_seen(opened.recovered.last_time, alive.last());
     opened.recovered.last_time = last_time;
-    let shared = Arc::new(share(config, shards, last_time, owners));
+    let shared = Arc::new(share(config, node, shards, (last_time, owners)));
     let mut taken_up = durable::take_up(&mut opened, (node, name), &shared, config.storage.on_corruption)?;
     durable::beat(alive, shared.clock).map_err(StartError::Thread)?;
     let storage = durable::start(opened, &mut taken_up, &shared).map_err(StartError::Thread)?;
@@ -175,15 +207,17 @@ fn shards_of(config: &Config) -> usize {
 /// Threads for work that blocks: password hashes of the node's own runtime.
 const BLOCKING_THREADS: usize = 4;
 
-fn random_node_id() -> u128 {
+fn random_id() -> u128 {
     let mut bytes = [0; 16];
     // Without a random source every node in memory has the id 0: it is alone and nobody compares it.
     let _ = getrandom::fill(&mut bytes);
     u128::from_be_bytes(bytes)
 }
 
-fn share(config: &Config, shards: usize, last_time: u64, owners: u64) -> Shared {
+fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64, u64)) -> Shared {
     Shared {
+        node,
+        node_tag: node.tag(),
         clock: Clock::start_at(last_time),
         limits: session_limits(&config.mqtt, &config.storage),
         retained_max: config.mqtt.retained_max_messages,
@@ -194,9 +228,24 @@ fn share(config: &Config, shards: usize, last_time: u64, owners: u64) -> Shared 
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
+        hybrid: Default::default(),
         storage_level: Default::default(),
         owners: owners.into(),
+        clustered: config.cluster.is_some(),
+        run: random_id() as u64,
+        grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
+        cluster_index: Default::default(),
+        wills_seen: Default::default(),
+        unsettled: Default::default(),
+        patience: config.cluster.as_ref().map(|cluster| deadlines(&cluster.timers)).unwrap_or_default(),
     }
+}
+
+fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
+    let mut deadlines = Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
+    // Who holds a session is dead after a lease, or moves on.
+    deadlines.moves.give_up_ms = timers.lease.as_millis() as u64 + 2_000;
+    deadlines
 }
 
 fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Limits {
@@ -380,7 +429,7 @@ fn reload(parts: &Parts) {
     info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
-/// Removes retained messages whose expiry has come.
+/// Removes retained messages whose expiry has come, and what is remembered of those that are long gone.
 async fn expire_retained(shared: Arc<Shared>, storage: Option<Storage>) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -388,12 +437,8 @@ async fn expire_retained(shared: Arc<Shared>, storage: Option<Storage>) {
         let now = shared.clock.now();
         while shared.retained.read().next_expiry().is_some_and(|at| at <= now) {
             let expired = shared.retained.write().expire(now, limits::RETAINED_EXPIRE_BATCH);
-            if expired.is_empty() {
-                warn!(event = "retained", "a retained message is due to expire and does not go");
-                break;
-            }
             if let Some(storage) = &storage {
-                durable::write_expired(storage, &shared, &expired);
+                durable::write_expired(storage, &shared, expired);
             }
             tokio::task::yield_now().await;
         }

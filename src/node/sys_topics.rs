@@ -34,6 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>, refusals: Arc<Refusals>, storage: O
 fn message(name: &str, value: String, retained: bool) -> Message {
     Message {
         id: Default::default(),
+        stamp: 0,
         topic: format!("$SYS/broker/{name}").into(),
         payload: Bytes::from(value),
         properties: Bytes::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{Message, QoS};
+use crate::mqtt::{Message, MessageId, PacketId, QoS};
 
 use super::queue::{Queued, QueuedBody};
 use super::record::{Asked, Journal, Position, Restored};
@@ -126,6 +126,13 @@ impl Session {
             waiting.sort_by_key(|queued| queued.position);
             waiting.into_iter().for_each(|queued| self.queue.push(queued));
         }
+    }
+
+    /// The message of a share group that was sent with this packet identifier.
+    pub fn shared_in_window(&self, packet_id: PacketId) -> Option<MessageId> {
+        let queued = self.window.get(packet_id)?.queued.as_ref()?;
+        queued.share.as_ref()?;
+        queued.message().map(|message| message.id)
     }
 
     /// The positions of everything that is written down.

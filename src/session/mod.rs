@@ -2,7 +2,8 @@
 //!
 //! Pure: packets and messages in, packets into a [`Wire`] and items into a [`Journal`] out. The shard of the client id owns each
 //! [`Session`] and calls it; nothing here knows a socket or a clock. Read in this order: [`session`](self) for the state,
-//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK, `record` and `at_rest` for what is on disk. `tests.rs`
+//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK, `record` and `at_rest` for what is on disk, `export` and
+//! `import` for a session that moves to another node. `tests.rs`
 //! walks each QoS flow with a reconnect at every step.
 //!
 //! Invariants: a packet identifier is in the inflight window at most once; the window never holds more than the client's
@@ -10,13 +11,16 @@
 //! or in the window, never in both.
 
 mod at_rest;
+mod export;
 mod handshake;
+mod import;
 mod inbound;
 mod keep_alive;
 mod outbound;
 mod packet_ids;
 mod queue;
 mod record;
+mod seen;
 #[allow(clippy::module_inception)]
 mod session;
 mod subscribing;
@@ -29,12 +33,14 @@ mod window;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::ReasonCode;
 
+pub use export::{Bounds, Exporter, Step};
 pub use handshake::{Agreed, accept};
 pub use inbound::{Answer, Inbound, Topic};
 pub use keep_alive::KeepAlive;
 pub use outbound::{Delivery, Outgoing, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
 pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
+pub use seen::Seen;
 pub use session::{Connected, Session, Subscription};
 pub use subscribing::{Judged, few_enough};
 

@@ -31,6 +31,8 @@ pub trait Wire {
 /// [`Message`] of its own only when the first queue or window has to keep it.
 pub struct Outgoing<'a> {
     pub id: MessageId,
+    /// See [`Message::stamp`].
+    pub stamp: u64,
     pub topic: &'a str,
     pub payload: &'a [u8],
     /// The properties that are forwarded unchanged.
@@ -53,12 +55,24 @@ impl<'a> Outgoing<'a> {
         expires_at: Option<u64>,
         publisher: &'a Arc<str>,
     ) -> Outgoing<'a> {
-        Outgoing { id, topic, payload, properties, qos, retain, expires_at, publisher, message: OnceCell::new() }
+        Outgoing {
+            id,
+            stamp: 0,
+            topic,
+            payload,
+            properties,
+            qos,
+            retain,
+            expires_at,
+            publisher,
+            message: OnceCell::new(),
+        }
     }
 
     pub fn from_message(message: &'a Arc<Message>) -> Outgoing<'a> {
         Outgoing {
             id: message.id,
+            stamp: message.stamp,
             topic: &message.topic,
             payload: &message.payload,
             properties: &message.properties,
@@ -70,11 +84,20 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// It becomes the retained message of its topic at this time. Says so before it goes anywhere.
+    pub fn set_stamp(&mut self, stamp: u64) {
+        self.stamp = stamp;
+        if let Some(message) = self.message.get_mut() {
+            Arc::make_mut(message).stamp = stamp;
+        }
+    }
+
     /// The message with bytes of its own, made once.
     pub fn message(&self) -> &Arc<Message> {
         self.message.get_or_init(|| {
             Arc::new(Message {
                 id: self.id,
+                stamp: self.stamp,
                 topic: self.topic.into(),
                 payload: Bytes::copy_from_slice(self.payload),
                 properties: Bytes::copy_from_slice(self.properties),
@@ -254,10 +277,14 @@ impl Session {
             self.drop_message(turn, DropReason::Disconnected);
             return Verdict::Taken;
         }
+        if self.is_held() {
+            self.hold_message(turn, outgoing, delivery, qos);
+            return Verdict::Taken;
+        }
         self.enqueue(turn, outgoing, delivery, qos)
     }
 
-    fn enqueue<J: Journal>(
+    pub(super) fn enqueue<J: Journal>(
         &mut self,
         turn: &mut Turn<'_, J>,
         outgoing: &Outgoing<'_>,
@@ -464,7 +491,7 @@ fn sent_stage(qos: QoS) -> Stage {
     if qos == QoS::ExactlyOnce { Stage::QoS2Sent } else { Stage::QoS1Sent }
 }
 
-fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
+pub(super) fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Delivery<'_>, qos: QoS) -> Queued {
     Queued {
         position,
         body: QueuedBody::Here(outgoing.message().clone()),

@@ -20,6 +20,11 @@ impl PacketIds {
         }
     }
 
+    /// The identifier that was given last; 0: none.
+    pub fn last(&self) -> u16 {
+        self.last
+    }
+
     /// After a restore: goes on behind the highest identifier that is still in use.
     pub fn resume_after(&mut self, last: PacketId) {
         self.last = last.get();

@@ -275,6 +275,19 @@ impl Queue {
         self.kept.get(at)
     }
 
+    /// The messages of QoS 1 and 2 from `position` on.
+    pub fn kept_from(&self, position: Position) -> impl Iterator<Item = &Queued> {
+        let at = self.kept.partition_point(|queued| queued.position < position);
+        self.kept.range(at..)
+    }
+
+    /// The first message at `position` or behind it, of any QoS.
+    pub fn first_from(&self, position: Position) -> Option<&Queued> {
+        let at = self.qos0.partition_point(|queued| queued.position < position);
+        let both = [self.kept_from(position).next(), self.qos0.get(at)];
+        both.into_iter().flatten().min_by_key(|queued| queued.position)
+    }
+
     /// Takes it out.
     pub fn remove(&mut self, position: Position) -> Option<Queued> {
         let at = self.kept.binary_search_by_key(&position, |queued| queued.position).ok()?;

@@ -8,9 +8,11 @@ use holdfast_storage::OwnerId;
 
 use crate::mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
+use super::import::Held;
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
+use super::seen::Elsewhere;
 use super::topic_aliases::{InboundAliases, OutboundAliases};
 use super::window::{Stage, Window};
 use super::{Agreed, Turn};
@@ -61,6 +63,9 @@ pub struct Session {
     pub(super) look_for_expired_at: u64,
     /// Messages are being read back for it.
     pub(super) loading: bool,
+    /// What comes while the session is still being brought here.
+    pub(super) held: Option<Box<Held>>,
+    pub(super) elsewhere: Elsewhere,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
@@ -83,6 +88,8 @@ impl Session {
             connected: None,
             look_for_expired_at: 0,
             loading: false,
+            held: None,
+            elsewhere: Elsewhere::default(),
             dropped: 0,
         }
     }
@@ -150,6 +157,10 @@ impl Session {
 
     pub fn subscriptions(&self) -> impl Iterator<Item = (&Arc<str>, &Subscription)> {
         self.subscriptions.iter().map(|(filter, (_, subscription))| (filter, subscription))
+    }
+
+    pub fn subscription_count(&self) -> usize {
+        self.subscriptions.len()
     }
 
     pub fn has_subscription(&self, filter: &str) -> bool {

@@ -16,6 +16,8 @@ use holdfast_storage::OwnerId;
 
 use super::*;
 
+mod moving;
+
 /// An outbox that keeps everything.
 #[derive(Default)]
 struct Pipe {
@@ -230,6 +232,7 @@ impl Bench {
 fn message(payload: &str, qos: QoS) -> Arc<Message> {
     Arc::new(Message {
         id: Default::default(),
+        stamp: 0,
         topic: "t".into(),
         payload: payload.to_owned().into(),
         properties: Bytes::new(),

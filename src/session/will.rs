@@ -61,6 +61,7 @@ pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Op
     };
     Some(Message {
         id,
+        stamp: 0,
         topic: publish.topic.into(),
         payload: Bytes::copy_from_slice(publish.payload),
         properties: Bytes::copy_from_slice(&publish.properties.forwarded()),

@@ -60,9 +60,23 @@ impl Window {
         packet_ids.next(|id| find(entries, id).is_some())
     }
 
+    /// The identifier that was given last; 0: none.
+    pub fn last_packet_id(&self) -> u16 {
+        self.packet_ids.last()
+    }
+
+    /// The next identifier is the one after `last`.
+    pub fn resume_after(&mut self, last: PacketId) {
+        self.packet_ids.resume_after(last);
+    }
+
     pub fn push(&mut self, inflight: Inflight) {
         self.packet_ids.resume_after(inflight.packet_id);
         self.entries.push_back(inflight);
+    }
+
+    pub fn get(&self, packet_id: PacketId) -> Option<&Inflight> {
+        self.entries.get(find(&self.entries, packet_id)?)
     }
 
     pub fn get_mut(&mut self, packet_id: PacketId) -> Option<&mut Inflight> {

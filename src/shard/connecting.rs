@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
 use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
-use crate::session::{self, Agreed, Session, Wire, will};
+use crate::session::{self, Agreed, Queued, Session, Wire, will};
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
@@ -32,6 +32,13 @@ pub(super) struct Connecting {
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
+}
+
+impl Connecting {
+    /// The Session Expiry Interval that was agreed on.
+    pub fn expiry_secs(&self) -> u32 {
+        self.agreed.session_expiry_secs
+    }
 }
 
 impl Shard {
@@ -69,8 +76,9 @@ impl Shard {
             }
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
-                let acquire = Command::Acquire { client, clean, expiry_secs, will };
-                let written = self.propose_for(Pending::Connect { connection: key, serial }, acquire);
+                let acquire = Command::Acquire { client: client.clone(), clean, expiry_secs, will };
+                let pending = Pending::Connect { connection: key, serial, client };
+                let written = self.propose_for(pending, acquire);
                 if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
                     // That an older session has ended is a promise too.
                     connecting.promises |= written;
@@ -115,6 +123,7 @@ impl Shard {
             handling: false,
             paused: false,
             stalled: false,
+            behind_peer: false,
             answers: VecDeque::new(),
             answered: 0,
             acks_waiting: 0,
@@ -141,7 +150,7 @@ impl Shard {
     }
 
     /// Refuses a CONNECT that the listener could not judge.
-    fn refuse(&mut self, key: ConnectionKey, reason: ReasonCode, what: &'static str) {
+    pub(super) fn refuse(&mut self, key: ConnectionKey, reason: ReasonCode, what: &'static str) {
         let Some(connection) = self.connection(key) else {
             return;
         };
@@ -156,9 +165,18 @@ impl Shard {
     }
 
     /// The lease of the client id was granted: the older connection goes, the session comes, and the CONNACK is written when that is kept.
-    pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, outcome: Outcome) {
+    pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, outcome: Outcome) {
+        let waits = self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Connecting(_));
+        if !waits {
+            return self.connected_in_vain(client_id, outcome);
+        }
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
+            Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, client_id, epoch, holder),
+            Outcome::Missing => {
+                self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
+                return;
+            }
             _ => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "no lease for this client id");
                 return;
@@ -173,16 +191,44 @@ impl Shard {
             return;
         };
         connecting.epoch = epoch;
+        self.take_over(&client_id, key);
+        self.enter_connected(key, serial, &client_id, (epoch, session_present));
+    }
+
+    /// The client has not waited for its lease.
+    fn connected_in_vain(&mut self, client: &Arc<str>, outcome: Outcome) {
+        let client = client.clone();
+        match outcome {
+            Outcome::Acquired { epoch, .. } => {
+                let expiry_secs = self.by_client.get(&client).map_or(0, |session| self.sessions[*session as usize].session.expiry_secs());
+                self.propose(Command::Detach { client, epoch, will: WillFate::Drop, expiry_secs });
+            }
+            Outcome::Claimed { epoch, .. } => {
+                self.propose(Command::Withdraw { client, epoch });
+            }
+            _ => {}
+        }
+    }
+
+    /// The lease is this connection's, and nobody else has a connection: the session comes.
+    pub(super) fn enter_connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, (epoch, session_present): (u64, bool)) {
+        let Some(connection) = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        let State::Connecting(connecting) = &mut connection.state else {
+            return;
+        };
+        connecting.epoch = epoch;
         let persists = connecting.agreed.session_expiry_secs > 0;
         let waits = connecting.promises;
-        self.take_over(&client_id, key);
-        if !session_present && let Some(older) = self.by_client.get(&client_id).copied() {
+        if !session_present && let Some(older) = self.by_client.get(client_id).copied() {
             // It has ended in the control state. If it was connected until now, or the word of its end is still on its way,
             // it is still here.
             self.end_session(older);
         }
-        let resumed = session_present && self.by_client.contains_key(&client_id);
-        let session = self.session_of(&client_id, epoch, persists);
+        let resumed = session_present && self.by_client.contains_key(client_id);
+        let session = self.session_of(client_id, epoch, persists);
         self.sessions[session as usize].session.set_epoch(epoch);
         if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
             connecting.resumed = resumed;
@@ -385,7 +431,7 @@ impl Shard {
     }
 
     /// The connection of a session ends: the control state hears of it, with the fate of the Will. Returns whether that is written down.
-    pub(super) fn leave(&mut self, session: SessionKey, close: Close) -> bool {
+    pub(super) fn leave(&mut self, session: SessionKey, close: Close, pending: Option<Pending>) -> bool {
         let will = match close {
             Close::ByClient { publish_will: false, .. } => WillFate::Drop,
             _ => WillFate::Keep,
@@ -402,11 +448,14 @@ impl Shard {
         if ends {
             self.end_session(session);
         }
-        self.propose(command)
+        match pending {
+            Some(pending) => self.propose_for(pending, command),
+            None => self.propose(command),
+        }
     }
 
     /// Takes the connection off a session. Members of share groups give back what was never sent to them.
-    fn detach_locally(&mut self, session: SessionKey) {
+    pub(super) fn detach_locally(&mut self, session: SessionKey) {
         let slot = &mut self.sessions[session as usize];
         slot.connection = None;
         let mut turn = turn!(self);
@@ -428,8 +477,23 @@ impl Shard {
         }
     }
 
-    /// Forgets a session and all that it holds.
-    fn end_session(&mut self, session: SessionKey) {
+    /// Ends a session with all that it holds.
+    pub(super) fn end_session(&mut self, session: SessionKey) {
+        self.leave_indexes(session);
+        let gave_back = self.give_back(session, None, false);
+        self.remove_session(session, gave_back);
+        self.metrics().sessions_ended.add(1);
+    }
+
+    /// Forgets a session that is another node's, or was never quite here. What is left for members of share groups goes to others.
+    pub(super) fn forget_session(&mut self, session: SessionKey, left: Vec<Queued>) {
+        self.leave_indexes(session);
+        let left_any = self.offer_queued(session, left);
+        self.remove_session(session, left_any);
+    }
+
+    /// Nothing is routed to the session any more.
+    fn leave_indexes(&mut self, session: SessionKey) {
         let subscriptions: Vec<Arc<str>> =
             self.sessions[session as usize].session.subscriptions().map(|(filter, _)| filter.clone()).collect();
         let mut removed = Vec::new();
@@ -440,7 +504,10 @@ impl Shard {
         }
         self.propose_removed(removed);
         drop(order);
-        let gave_back = self.give_back(session, None, false);
+        self.metrics().subscriptions.sub(subscriptions.len() as u64);
+    }
+
+    fn remove_session(&mut self, session: SessionKey, gave_back: bool) {
         let slot = self.sessions.remove(session as usize);
         self.by_client.remove(slot.session.client_id());
         if let Some(owner) = slot.session.owner() {
@@ -454,18 +521,32 @@ impl Shard {
             }
         }
         self.metrics().sessions.sub(1);
-        self.metrics().sessions_ended.add(1);
-        self.metrics().subscriptions.sub(subscriptions.len() as u64);
     }
 
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
         let session = &self.sessions[session as usize].session;
+        let mut changed = Vec::new();
         for (text, _) in session.subscriptions() {
             if text.starts_with("$share/")
-                && let Ok(TopicFilter { share: Some(_), filter }) = TopicFilter::parse(text)
+                && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
             {
+                let before = self.shared.index.share_members(text, filter);
                 self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
+                let after = self.shared.index.share_members(text, filter);
+                if before != after
+                    && let Some(members) = after
+                {
+                    changed.push(((share.into(), filter.into()), members));
+                }
             }
+        }
+        self.propose_members(changed);
+    }
+
+    /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
+    pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
+        if self.shared.clustered && !changed.is_empty() {
+            self.propose(Command::ShareRoutes { set: changed, remove: Vec::new() });
         }
     }
 
@@ -477,8 +558,13 @@ impl Shard {
         if !slot.session.queue().holds_shared() && (unsent_only || slot.session.inflight_count() == 0) {
             return false;
         }
-        let owner = slot.session.owner();
         let given = slot.session.give_back(share, unsent_only);
+        self.offer_queued(session, given)
+    }
+
+    /// Offers messages that a session has given up. Returns whether there was any.
+    fn offer_queued(&mut self, session: SessionKey, given: Vec<Queued>) -> bool {
+        let owner = self.sessions[session as usize].session.owner();
         let any = !given.is_empty();
         let mut stored = Vec::new();
         for queued in given {

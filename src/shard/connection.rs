@@ -11,17 +11,17 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::byte_stream::ByteStream;
 use crate::limits;
 use crate::mqtt::{Disconnect, Packet, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::{Answer, Wire};
 use crate::subscriptions::SessionKey;
 
-use super::byte_stream::ByteStream;
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::keeping::Due;
 use super::outbox::Outbox;
-use super::{Close, ConnectionKey, Session, Shard};
+use super::{Close, ConnectionKey, Pending, Session, Shard};
 
 /// How far a connection has come.
 pub(super) enum State {
@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub paused: bool,
     /// Not read until another shard, or the disk, has caught up.
     pub stalled: bool,
+    /// Not read until another node has caught up.
+    pub behind_peer: bool,
     /// Answers to its packets, in their order, and whether each may go; nothing is here when none waits.
     pub answers: VecDeque<(Answer, bool)>,
     /// Answers that have left the queue: the number of the first one in it.
@@ -188,6 +190,11 @@ impl Shard {
             return;
         };
         connection.dirty = false;
+        if !self.shared.grant.is_valid() {
+            self.suspended = true;
+            return self.mark_dirty(key);
+        }
+        let connection = &mut self.connections[key as usize];
         if connection.unwritable {
             connection.outbox = Outbox::default();
             return;
@@ -271,19 +278,22 @@ impl Shard {
             }
             State::Open { session } => {
                 self.log_close(key, close);
-                let written = self.leave(session, close);
-                self.close_when_kept(key, close, written);
+                self.leave_and_close(key, session, close);
             }
         }
         self.begin_closing(key, close);
     }
 
     /// A client that sees the server close the connection behind its DISCONNECT takes that for the end of its Will: it must be.
-    fn close_when_kept(&mut self, key: ConnectionKey, close: Close, written: bool) {
-        if written && self.keeping.defers() && matches!(close, Close::ByClient { .. }) {
-            let connection = &mut self.connections[key as usize];
-            connection.close_waits = true;
-            let serial = connection.serial;
+    fn leave_and_close(&mut self, key: ConnectionKey, session: SessionKey, close: Close) {
+        let serial = self.connections[key as usize].serial;
+        let by_client = matches!(close, Close::ByClient { .. });
+        let pending = (self.shared.clustered && by_client).then_some(Pending::Close { connection: key, serial });
+        let waits_for_cluster = pending.is_some();
+        let written = self.leave(session, close, pending);
+        let waits_for_disk = written && by_client && self.keeping.defers();
+        self.connections[key as usize].close_waits = waits_for_cluster || waits_for_disk;
+        if waits_for_disk {
             self.keeping.when_kept(Due::Close { connection: key, serial });
         }
     }
@@ -426,7 +436,12 @@ impl Shard {
         };
         let progressed = connection.outbox.take_progress();
         let full = connection.held && connection.partial.len() >= limits::READ_BUFFER_BYTES;
-        let waits = self.stalled_on != 0 || self.keeping.behind || connection.unanswered || full;
+        let waits = self.stalled_on != 0
+            || self.keeping.behind
+            || connection.unanswered
+            || connection.behind_peer
+            || full
+            || self.suspended;
         let unread = waits || (connection.paused && progressed);
         let Some(connected) = self.open_session(key).and_then(|session| session.connected_mut()) else {
             return;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::byte_stream::ByteStream;
 use crate::access::Identity;
+use crate::byte_stream::ByteStream;
 use crate::config;
 
 /// A connection behind its CONNECT packet, on the way to the shard of its client id.

@@ -17,16 +17,18 @@ mod section;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::LeaseChange;
+use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
 use crate::journal;
 use crate::limits;
 use crate::mqtt::{Message, PacketId};
+use crate::retained;
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
 
+use super::from_peers::StreamKey;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
 
@@ -67,6 +69,18 @@ pub(super) enum Due {
     },
     /// Another shard waits for it, or this one.
     Reply(Leg),
+    /// Another node waits for what was read from it as `number`.
+    Accepted {
+        stream: StreamKey,
+        number: u64,
+    },
+    /// What is to be proposed then.
+    Propose(Command),
+    /// All of a session that comes from another node.
+    Adopted {
+        client: Arc<str>,
+        epoch: u64,
+    },
     Nothing,
 }
 
@@ -83,6 +97,8 @@ impl Due {
 /// What a shard has written down and what waits for it.
 pub(super) struct Keeping {
     storage: Option<Storage>,
+    /// Whether there may be other nodes to wait for.
+    clustered: bool,
     pub section: Section,
     /// Closed sections of this turn.
     entries: Vec<Entry>,
@@ -102,10 +118,11 @@ enum Waiting {
 }
 
 impl Keeping {
-    pub fn new(storage: Option<Storage>, defers: bool) -> Keeping {
+    pub fn new(storage: Option<Storage>, defers: bool, clustered: bool) -> Keeping {
         let section = Section { defers: defers && storage.is_some(), ..Section::default() };
         Keeping {
             storage,
+            clustered,
             section,
             entries: Vec::new(),
             waiting: VecDeque::new(),
@@ -124,6 +141,11 @@ impl Keeping {
     /// Whether answers wait for the disk.
     pub fn defers(&self) -> bool {
         self.section.defers
+    }
+
+    /// How much waits for the disk.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Whether there is something to be handed over.
@@ -155,6 +177,13 @@ impl Keeping {
     pub fn write_leases(&mut self, changes: Vec<LeaseChange>) {
         if self.storage.is_some() {
             self.section.entries.extend(journal::lease_entries(changes));
+        }
+    }
+
+    /// Writes down what has changed in the retained messages.
+    pub fn write_retained(&mut self, writes: retained::Writes) {
+        if self.storage.is_some() {
+            self.section.entries.extend(writes.into_iter().map(journal::retained_entry));
         }
     }
 
@@ -232,6 +261,9 @@ impl Shard {
             }
             Due::Tell { owner, asked } => self.tell(owner, asked),
             Due::Reply(leg) => self.reply(leg),
+            Due::Accepted { stream, number } => self.accept_read(stream, number),
+            Due::Propose(command) => drop(self.propose(command)),
+            Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}
         }
     }
@@ -245,6 +277,7 @@ impl Shard {
             Asked::Packet(packet_id) => self.tell_packet(session, packet_id),
             Asked::Message(position) => self.tell_message(session, position),
         }
+        self.go_on_giving(session);
     }
 
     fn tell_message(&mut self, session: SessionKey, position: Position) {

@@ -4,20 +4,26 @@
 //!
 //! Invariant: between two shards, events arrive in the order in which they were sent.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
-use holdfast_raft::{Effect, Outcome};
+use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
+use crate::byte_stream::ByteStream;
+use crate::cluster::session_move::{SessionFrame, Source};
 use crate::limits;
-use crate::mqtt::{Message, ReasonCode};
-use crate::subscriptions::{Picked, ShardId};
+use crate::mqtt::{Message, MessageId, ReasonCode};
+use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
+use super::inspecting::Inspect;
 use super::keeping::{Leg, Owed, PromiseKey};
+use super::sharing::ShareAnswer;
 
 /// The number by which a shard knows the outcome of a command it proposed.
 pub type Ticket = u64;
@@ -53,6 +59,33 @@ pub enum Event {
     CaughtUp { shard: ShardId },
     /// Close every connection with this reason.
     CloseAll { reason: ReasonCode },
+    /// Another node is live, under that slot.
+    PeerUp { slot: NodeSlot, node: NodeId, incarnation: Incarnation },
+    /// It is dead.
+    PeerDown { slot: NodeSlot, node: NodeId },
+    /// A data connection to a node, and one from a shard of a node.
+    LinkTo { node: NodeId, stream: Box<ByteStream> },
+    LinkFrom { node: NodeId, shard: u16, stream: Box<ByteStream> },
+    /// The node of a shared message is to hear what became of it.
+    AnswerOrigin { id: MessageId, answer: ShareAnswer },
+    /// Everything before this has been handled, and what is routed from now on is routed by the state that was applied then.
+    Turned(Arc<Turned>),
+    /// Every node routes by the routes that this ticket awaited.
+    RoutedEverywhere { ticket: Ticket },
+    /// Every node routes by the routes of a session that moves from `holder`: it is to have the mark of this shard.
+    CutMade { holder: NodeId, index: u64 },
+    /// Everything that a shard of a node routed before that index has come.
+    Marked { from: Source, index: u64 },
+    /// From another node, about a session that moves.
+    Session { from: NodeId, frame: Box<SessionFrame> },
+    /// The node may serve again.
+    Resumed,
+    /// The other nodes have given this one up: its clients go, and it begins anew.
+    Expelled,
+    /// Somebody wants to know something.
+    Inspect(Box<Inspect>),
+    /// End the connection of a client, and answer whether it had one; `None` if it has no session.
+    Kick { client_id: Arc<str>, reply: oneshot::Sender<Option<bool>> },
 }
 
 impl Event {
@@ -67,6 +100,31 @@ impl Event {
             Event::Publish { message, .. } | Event::Shared { message, .. } => message.size(),
             _ => 0,
         }
+    }
+}
+
+/// Counts the shards that have handled everything up to a moment; the last one says so.
+pub struct Turned {
+    left: AtomicUsize,
+    done: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Turned {
+    /// `done` is called, on the thread of a shard, when each of them has arrived.
+    pub fn new(shards: usize, done: impl Fn() + Send + Sync + 'static) -> Arc<Turned> {
+        Arc::new(Turned { left: AtomicUsize::new(shards), done: Box::new(done) })
+    }
+
+    pub fn arrive(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            (self.done)();
+        }
+    }
+}
+
+impl fmt::Debug for Turned {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Turned({})", self.left.load(Ordering::Relaxed))
     }
 }
 
@@ -116,6 +174,20 @@ impl Mailbox {
         above
     }
 
+    /// Puts several events in, in order.
+    pub fn push_all(&self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut contents = self.contents.lock();
+        let first = contents.events.is_empty();
+        events.into_iter().for_each(|event| contents.add(event));
+        drop(contents);
+        if first {
+            self.arrived.notify_one();
+        }
+    }
+
     /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each.
     pub fn take(&self, each: impl FnMut(Event)) -> u64 {
         let mut contents = self.contents.lock();
@@ -128,6 +200,12 @@ impl Mailbox {
     /// Whether a message waits.
     pub fn holds_messages(&self) -> bool {
         self.contents.lock().messages > 0
+    }
+
+    /// What waits here: events, those of them that bring messages, and the bytes of these.
+    pub fn waiting(&self) -> (usize, usize, usize) {
+        let contents = self.contents.lock();
+        (contents.events.len(), contents.messages, contents.bytes)
     }
 
     /// Waits until something has arrived.
@@ -155,6 +233,7 @@ mod tests {
     fn message() -> Event {
         let message = Arc::new(Message {
             id: Default::default(),
+            stamp: 0,
             topic: "t".into(),
             payload: Default::default(),
             properties: Default::default(),

@@ -7,24 +7,31 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
-//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found.
+//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
+//! for the way to other nodes, `from_peers.rs` for what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may
+//! serve at all.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
 mod answers;
-pub mod byte_stream;
 pub mod clock;
 mod connecting;
 mod connection;
+mod from_peers;
+pub mod grant;
 pub mod greeted;
+pub mod inspecting;
 mod keeping;
 pub mod mailbox;
+mod moving;
 mod outbox;
 mod packets;
+mod peers;
 mod publishing;
 mod reading;
 mod reading_back;
 pub mod restoring;
+mod sharing;
 mod subscribing;
 mod timers;
 
@@ -37,25 +44,32 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use parking_lot::RwLock;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::{Mutex, RwLock};
 use slab::Slab;
 
-use holdfast_raft::{Applied, Command, Effect};
+use holdfast_raft::{Applied, Command, Effect, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
 use crate::limits;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
-use crate::retained;
+use crate::retained::{self, HybridClock};
 use crate::session::{self, Queued, Session, Turn};
-use crate::subscriptions::{NodeIndex, SessionKey, ShardId, ShardIndex};
+use crate::cluster::session_move::SessionFrame;
+use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardId, ShardIndex};
 
 use clock::Clock;
 use connection::{Connection, ConnectionTask};
+use from_peers::{FromPeers, LinkTask};
+use grant::Grant;
 use keeping::Keeping;
 use mailbox::{Event, Mailbox, Ticket};
+pub use moving::Deadlines;
+use moving::Moves;
 use outbox::BufferPool;
+pub use subscribing::Unsettled;
+use peers::{PeerTask, Peers};
 use timers::Timers;
 
 /// The number of a connection in the table of its shard.
@@ -63,6 +77,9 @@ pub type ConnectionKey = u32;
 
 /// What the shards of a node share.
 pub struct Shared {
+    pub node: NodeId,
+    /// What stands for the node in the ids of its messages: the lower half of its id.
+    pub node_tag: u64,
     pub clock: Clock,
     pub limits: session::Limits,
     /// Retained messages the node keeps at the most.
@@ -77,9 +94,42 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,
+    /// Stamps what is retained, under the lock of the map.
+    pub hybrid: HybridClock,
     pub storage_level: StorageLevel,
     /// The number of the last session that was to be written down.
     pub owners: AtomicU64,
+    /// Whether there may be other nodes.
+    pub clustered: bool,
+    /// This life of the process: random.
+    pub run: u64,
+    /// Whether this node may serve.
+    pub grant: Grant,
+    /// Which other nodes want a topic.
+    pub cluster_index: ClusterIndex,
+    /// Wills of which somebody may publish a second copy.
+    pub wills_seen: WillsSeen,
+    /// Filters that not every node routes yet.
+    pub unsettled: Unsettled,
+    /// How long each wait of a cluster may take.
+    pub patience: Deadlines,
+}
+
+/// The Wills that came here and that are not yet done for all: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes
+/// it once more.
+#[derive(Debug, Default)]
+pub struct WillsSeen(Mutex<HashSet<(Arc<str>, u64)>>);
+
+impl WillsSeen {
+    /// False if the Will of that client and epoch was here before.
+    pub fn note(&self, client: &str, epoch: u64) -> bool {
+        self.0.lock().insert((client.into(), epoch))
+    }
+
+    /// It will not come again.
+    pub fn forget(&self, client: &Arc<str>, epoch: u64) {
+        self.0.lock().remove(&(client.clone(), epoch));
+    }
 }
 
 /// Whether there is room on the disk: written by whoever hears of it, read at every publish.
@@ -113,6 +163,10 @@ impl StorageLevel {
 }
 
 impl Shared {
+    pub fn is_own(&self, node: NodeId) -> bool {
+        node == self.node
+    }
+
     /// A number that no session ever had.
     pub fn next_owner(&self) -> OwnerId {
         OwnerId(self.owners.fetch_add(1, Ordering::Relaxed) + 1)
@@ -131,6 +185,28 @@ impl Shared {
 /// mailbox of the shard, the effects first. Effects that no command of a shard caused come by the mailbox in any case.
 pub trait ControlPlane: Send + Sync {
     fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied>;
+
+    /// Whether every node routes by the state of `index`. If not yet, [`Event::RoutedEverywhere`] comes when they do.
+    fn is_routed(&self, _from: ShardId, _ticket: Ticket, _index: u64) -> bool {
+        true
+    }
+
+    /// These filters, some of them perhaps with a share prefix, have lost their last subscriber on this node.
+    fn unrouted(&self, from: ShardId, filters: Vec<Arc<str>>);
+
+    /// The data connection of a shard to a node has ended: there is to be another one.
+    fn data_ended(&self, _node: NodeId, _from: ShardId) {}
+
+    /// What a node owes a shard: bytes that it has not accepted, and for how many milliseconds nothing of it was.
+    fn owed(&self, _from: ShardId, _node: NodeId, _bytes: usize, _stuck_ms: u64) {}
+
+    /// A frame for the shard of its client on another node. May be lost.
+    fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
+
+    /// How many shards a node has; `None` for one that was never linked.
+    fn shards_of(&self, _node: NodeId) -> Option<u16> {
+        None
+    }
 }
 
 /// A session and the connection that it has now.
@@ -146,8 +222,14 @@ struct SessionSlot {
 
 /// What an outcome is awaited for.
 enum Pending {
-    Connect { connection: ConnectionKey, serial: u64 },
+    Connect { connection: ConnectionKey, serial: u64, client: Arc<str> },
     Subscribe(Box<subscribing::PendingSubscribe>),
+    /// The filters of a SUBSCRIBE that has shared ones too, which have that ticket.
+    SubscribeWith(Ticket),
+    /// A step of a session that moves to this node.
+    Move { client: Arc<str>, epoch: u64, step: moving::Step },
+    /// The socket of a client that has said DISCONNECT is closed behind it.
+    Close { connection: ConnectionKey, serial: u64 },
 }
 
 pub struct Shard {
@@ -172,8 +254,18 @@ pub struct Shard {
     /// Connections with something to write, for the flusher.
     dirty: Vec<ConnectionKey>,
     flusher: Option<Waker>,
-    /// Connections whose task is to be spawned.
+    /// Connections whose task is to be spawned; and those to and from other nodes.
     unborn: Vec<(ConnectionKey, u64)>,
+    unborn_peers: Vec<(NodeSlot, u64)>,
+    unborn_links: Vec<(u32, u64)>,
+    peers: Peers,
+    from_peers: FromPeers,
+    /// Messages of share groups that a client here has and another node keeps until it acknowledges.
+    shares_awaited: u64,
+    moves: Moves,
+    /// Whether the node could not serve when somebody last looked.
+    suspended: bool,
+    looked_after_at: u64,
     /// Connections to be closed when the message that filled their queue has been routed.
     overflowed: Vec<ConnectionKey>,
     /// Events for the other shards, gathered in this turn.
@@ -181,9 +273,8 @@ pub struct Shard {
     /// Shards that must catch up before this one reads on, one bit each, and the connections that wait for it.
     stalled_on: u64,
     stalled: Vec<ConnectionKey>,
-    /// The last message of this shard's stream, and where the stream of this run began.
+    /// The last message of this shard's stream.
     sequence: u64,
-    first_sequence: u64,
     targets: Vec<publishing::Target>,
     target_serial: u64,
     /// Retained topics that replays may still examine, until the flusher or its next connection renews it.
@@ -215,7 +306,7 @@ impl Shard {
             now: shared.clock.now(),
             control,
             by_owner: HashMap::new(),
-            keeping: Keeping::new(storage, defers),
+            keeping: Keeping::new(storage, defers, shared.clustered),
             offered: HashMap::new(),
             sessions: Slab::new(),
             by_client: HashMap::default(),
@@ -228,12 +319,19 @@ impl Shard {
             dirty: Vec::new(),
             flusher: None,
             unborn: Vec::new(),
+            unborn_peers: Vec::new(),
+            unborn_links: Vec::new(),
+            peers: Peers::default(),
+            from_peers: FromPeers::default(),
+            shares_awaited: 0,
+            moves: Moves::default(),
+            suspended: false,
+            looked_after_at: 0,
             overflowed: Vec::new(),
             mail: (0..shards).map(|_| Vec::new()).collect(),
             stalled_on: 0,
             stalled: Vec::new(),
             sequence,
-            first_sequence: sequence,
             targets: Vec::new(),
             target_serial: 0,
             replay_allowance: limits::REPLAY_TOPICS_PER_TURN,
@@ -330,14 +428,49 @@ impl Shard {
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
-                Some(Pending::Connect { connection, serial }) => self.connected(connection, serial, outcome),
-                Some(Pending::Subscribe(pending)) => self.routed(*pending, &outcome),
+                Some(Pending::Connect { connection, serial, client }) => self.connected(connection, serial, &client, outcome),
+                Some(Pending::Subscribe(pending)) => self.routed(ticket, *pending, &outcome),
+                Some(Pending::SubscribeWith(other)) => self.routed_with(other, &outcome),
+                Some(Pending::Move { client, epoch, step }) => self.move_step(&client, epoch, step, &outcome),
+                Some(Pending::Close { connection, serial }) => self.close_kept(connection, serial),
                 None => {}
             },
-            Event::Effect(Effect::WillDue { client, epoch, message }) => self.publish_will(client, epoch, &message),
-            Event::Effect(Effect::SessionEnded { client, epoch }) => self.session_ended(&client, epoch),
+            Event::Effect(effect) => self.take_effect(effect),
             Event::CaughtUp { shard } => self.caught_up(shard),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::Inspect(question) => self.inspect(*question),
+            Event::Kick { client_id, reply } => self.kick(&client_id, reply),
+            Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),
+            Event::Turned(turned) => turned.arrive(),
+            event => self.handle_of_cluster(event),
+        }
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::WillDue { client, epoch, message, .. } => self.publish_will(client, epoch, &message),
+            Effect::SessionEnded { client, epoch, .. } => self.session_ended(&client, epoch),
+            effect => self.move_effect(effect),
+        }
+    }
+
+    /// What comes from other nodes, or concerns them.
+    fn handle_of_cluster(&mut self, event: Event) {
+        match event {
+            Event::PeerUp { slot, node, incarnation } => self.peer_up(slot, node, incarnation),
+            Event::PeerDown { slot, node } => {
+                self.peer_down(slot, node);
+                self.move_node_gone(node);
+            }
+            Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
+            Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
+            Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),
+            Event::CutMade { holder, index } => self.mark(holder, index),
+            Event::Marked { from, index } => self.move_marked(from, index),
+            Event::Session { from, frame } => self.session_frame(from, *frame),
+            Event::Resumed => self.resume_serving(),
+            Event::Expelled => self.expelled(),
+            _ => {}
         }
     }
 
@@ -395,6 +528,12 @@ impl Shard {
             self.send_mail(to as ShardId);
         }
         self.keeping.submit(self.id);
+        if !self.shared.grant.is_valid() {
+            self.suspended = true;
+            return self.settle();
+        }
+        self.flush_peers();
+        self.flush_links();
         let mut dirty = std::mem::take(&mut self.dirty);
         let share = (limits::REPLAY_TOPICS_PER_TURN / dirty.len().max(1)).max(limits::REPLAY_TOPICS_MIN);
         for key in dirty.drain(..) {
@@ -409,7 +548,9 @@ impl Shard {
     }
 
     fn has_to_flush(&self) -> bool {
-        !self.dirty.is_empty() || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty())
+        let inside = self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
+        let outside = !self.dirty.is_empty() || self.peers.has_dirty() || self.from_peers.has_dirty();
+        inside || (outside && !self.suspended)
     }
 }
 
@@ -451,6 +592,16 @@ async fn run_mailbox(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, id: ShardId
         for (key, serial) in unborn {
             tokio::task::spawn_local(ConnectionTask::new(shard.clone(), key, serial));
         }
+        let (peers, links) = {
+            let mut this = shard.borrow_mut();
+            (std::mem::take(&mut this.unborn_peers), std::mem::take(&mut this.unborn_links))
+        };
+        for (slot, serial) in peers {
+            tokio::task::spawn_local(PeerTask::new(shard.clone(), slot, serial));
+        }
+        for (key, serial) in links {
+            tokio::task::spawn_local(LinkTask::new(shard.clone(), key, serial));
+        }
         // More may have arrived meanwhile: the connections have their turn first.
         tokio::task::yield_now().await;
     }
@@ -478,6 +629,8 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
         let now = this.now;
+        this.look_after_cluster();
+        this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {
             this.timer_due(key);
             this.settle();

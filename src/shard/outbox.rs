@@ -11,11 +11,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
+use crate::byte_stream::ByteStream;
 use crate::limits;
 use crate::metrics::Counter;
 use crate::session::Wire;
-
-use super::byte_stream::ByteStream;
 
 /// Buffers that outboxes gave back, for the next turn.
 #[derive(Debug, Default)]

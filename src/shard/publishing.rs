@@ -8,14 +8,11 @@ use tracing::error;
 
 use holdfast_raft::Command;
 
-use crate::journal;
-use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
-use crate::retained;
-use crate::session::{Delivery, Outgoing, SubscriptionIds, Verdict, will};
-use crate::subscriptions::{Picked, SessionKey, ShardId, Subscriber, Subscribers};
-use crate::topic::TopicFilter;
+use crate::retained::{self, Change};
+use crate::session::{Delivery, Outgoing, Verdict, will};
+use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Owed, Route};
 use super::mailbox::Event;
@@ -48,7 +45,7 @@ impl Shard {
             if publish.properties.is_empty() { Default::default() } else { publish.properties.forwarded() };
         let expires_at = publish.properties.message_expiry_interval().map(|secs| self.now + u64::from(secs) * 1000);
         let id = self.next_message_id();
-        let outgoing = Outgoing::new(
+        let mut outgoing = Outgoing::new(
             id,
             topic,
             publish.payload,
@@ -68,7 +65,7 @@ impl Shard {
             self.metrics().dropped(DropReason::RetainedFull, 1);
             return Routed::Full;
         }
-        self.route(&outgoing)
+        self.route(&mut outgoing, None)
     }
 
     /// Whether there is too little room on the disk to write down more messages.
@@ -97,13 +94,24 @@ impl Shard {
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
         self.sequence += 1;
-        MessageId { shard: self.id, sequence: self.sequence }
+        MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence }
     }
 
-    /// Routes a message that this shard accepted.
-    pub(super) fn route(&mut self, outgoing: &Outgoing<'_>) -> Routed {
+    /// Routes a message that another node accepted, to the sessions of this one.
+    pub(super) fn route_here(&mut self, outgoing: &mut Outgoing<'_>) {
+        if outgoing.retain {
+            self.retain_and_send(outgoing);
+        } else {
+            self.send_to_shards(outgoing);
+        }
+        self.deliver(outgoing);
+    }
+
+    /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
+    pub(super) fn route(&mut self, outgoing: &mut Outgoing<'_>, name: Option<(&str, u64)>) -> Routed {
         let mut matched = if outgoing.retain { self.retain_and_send(outgoing) } else { self.send_to_shards(outgoing) };
         matched |= self.deliver(outgoing);
+        matched |= self.send_to_peers(outgoing, name);
         matched |= self.send_to_shares(outgoing);
         if matched {
             return Routed::Matched;
@@ -117,23 +125,14 @@ impl Shard {
     /// Stores or deletes the retained message of the topic [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7], then hands it to the other shards, all
     /// under the lock of the store: who reads the value there finds its live copy, and every older one, in his mailbox. The look-up in the
     /// index comes behind the change: who subscribes meanwhile gets the message from the store or live.
-    fn retain_and_send(&mut self, outgoing: &Outgoing<'_>) -> bool {
+    fn retain_and_send(&mut self, outgoing: &mut Outgoing<'_>) -> bool {
         let shared = self.shared.clone();
         let mut retained = shared.retained.write();
-        let (stored, earlier) = match self.why_not_retained(outgoing, &retained) {
-            None => retained.replace(self.now, outgoing.message().clone()),
-            Some(reason) => {
-                // No value is better than one that is older than what was published since.
-                self.metrics().dropped(reason, 1);
-                (false, retained.delete(outgoing.topic))
-            }
-        };
-        match &earlier {
-            Some(earlier) => self.wait_for_setter(earlier.id),
-            None if !stored && !outgoing.topic.starts_with("$SYS/") => self.wait_for_earlier_deletions(),
-            None => {}
+        // One that another node accepted has its stamp.
+        if outgoing.stamp == 0 && !retained::is_system(outgoing.topic) {
+            outgoing.set_stamp(shared.hybrid.next(self.now));
         }
-        self.write_retained(outgoing, stored, earlier);
+        self.retain(&mut retained, outgoing);
         let sent = self.send_to_shards(outgoing);
         (0..self.mail.len()).for_each(|shard| self.send_mail(shard as ShardId));
         // Every value that the store had before is in the mailbox now; the subscribers here get them in the order of the store.
@@ -145,19 +144,33 @@ impl Shard {
         sent
     }
 
-    /// The value that went was set by another shard of this run, which may not have kept yet that it took the place of an older one: without that, a kill
-    /// could bring the older one back.
-    fn wait_for_setter(&mut self, earlier: MessageId) {
-        if earlier.shard != self.id
-            && earlier.sequence > self.first_sequence
-            && let Some(leg) = self.keeping.open_leg(self.id)
-        {
-            self.mail(earlier.shard, Event::KeepAll { leg });
+    /// Stores or deletes the retained message of the topic. What has changed goes to disk, whatever the QoS: `$SYS` alone is of the moment. Nobody has to wait for
+    /// what other shards have changed before: should that be lost in a crash, an older value is known by its version.
+    fn retain(&mut self, retained: &mut retained::Map, outgoing: &Outgoing<'_>) -> Change {
+        let is_system = retained::is_system(outgoing.topic);
+        if outgoing.payload.is_empty() && !is_system && self.storage_is_short() && !retained.knows(outgoing.topic) {
+            // There is no room to remember that nothing went.
+            self.wait_for_newer();
+            return Change::Nothing;
         }
+        let changed = match self.why_not_retained(outgoing, retained) {
+            None => retained.replace(self.now, outgoing.message().clone()),
+            Some(reason) => {
+                // No value is better than one that is older than what was published since.
+                self.metrics().dropped(reason, 1);
+                retained.refuse(self.now, outgoing.message())
+            }
+        };
+        if changed.writes.is_empty() && !is_system {
+            self.wait_for_newer();
+        }
+        self.keeping.write_retained(changed.writes);
+        changed.change
     }
 
-    /// There was nothing to delete; but whoever is told so may rely on it, and what deleted it, on any shard, may not be kept yet.
-    fn wait_for_earlier_deletions(&mut self) {
+    /// The message has changed nothing, because something newer is there already; but whoever is told that it was accepted may rely on it, and what is newer, of
+    /// whatever shard, may not be kept yet.
+    fn wait_for_newer(&mut self) {
         self.keeping.wait_for_earlier();
         for shard in (0..self.mail.len() as ShardId).filter(|shard| *shard != self.id).collect::<SmallVec<[_; 8]>>() {
             if let Some(leg) = self.keeping.open_leg(self.id) {
@@ -166,27 +179,12 @@ impl Shard {
         }
     }
 
-    /// What the retained store has changed goes to disk, whatever the QoS: `$SYS` alone is of the moment.
-    fn write_retained(&mut self, outgoing: &Outgoing<'_>, stored: bool, earlier: Option<Arc<Message>>) {
-        if outgoing.topic.starts_with("$SYS/") {
-            return;
-        }
-        if stored {
-            let message = outgoing.message().clone();
-            let item = journal::retained_item(message.id);
-            self.keeping.put(journal::RETAINED, item, Default::default(), Some(message));
-        }
-        if let Some(earlier) = earlier {
-            self.keeping.delete(journal::RETAINED, journal::retained_item(earlier.id));
-        }
-    }
-
     /// Why a message is not retained whose publisher cannot be told. On a disk without room a value may take the place of another, but none is added.
     fn why_not_retained(&self, outgoing: &Outgoing<'_>, retained: &retained::Map) -> Option<DropReason> {
         let adds = !outgoing.payload.is_empty() && retained.get(self.now, outgoing.topic).is_none();
         if !self.has_room_for(outgoing, retained) {
             Some(DropReason::RetainedFull)
-        } else if adds && self.storage_is_short() && !outgoing.topic.starts_with("$SYS/") {
+        } else if adds && self.storage_is_short() && !retained::is_system(outgoing.topic) {
             Some(DropReason::StorageFull)
         } else {
             None
@@ -214,72 +212,11 @@ impl Shard {
         any
     }
 
-    fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
-        let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
-        self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));
-        let any = !picked.is_empty();
-        for pick in picked {
-            // Whom it goes to in the end is not known yet, and so is whether that session is kept.
-            let owed = Owed { leg: self.keeping.open_leg(self.id), from: None };
-            self.send_to_member(pick, outgoing.message(), 0, owed);
-        }
-        any
-    }
-
-    fn send_to_member(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        if picked.member.shard == self.id {
-            self.deliver_shared(picked, message, attempts, owed);
-        } else {
-            self.mail(picked.member.shard, Event::Shared { picked, message: message.clone(), attempts, owed });
-        }
-    }
-
-    /// Delivers to the member that was picked. If it has come or gone meanwhile another one is picked, unless that went on for long:
-    /// then this one keeps the message, as long as its session is a member at all.
-    pub(super) fn deliver_shared(&mut self, picked: Picked, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        let Picked { member, share } = picked;
-        let session = self.by_client.get(&member.client_id).copied().filter(|session| {
-            let slot = &self.sessions[*session as usize];
-            let unchanged = slot.connection.is_some() == member.connected || attempts >= limits::SHARE_ATTEMPTS_MAX;
-            unchanged && slot.session.has_subscription(&share)
-        });
-        let Some(session) = session else {
-            self.offer_again(share, message, attempts.saturating_add(1), owed);
-            return;
-        };
-        let outgoing = Outgoing::from_message(message);
-        let retain = member.options.retain_as_published && message.retain;
-        let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 {
-            std::slice::from_ref(&member.subscription_id)
-        } else {
-            &[]
-        });
-        let delivery =
-            Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
-        self.keeping.begin_leg(owed.leg);
-        self.deliver_to(session, &outgoing, delivery);
-        self.delivered(owed);
-    }
-
-    /// Picks another member for a message that was given back or could not be delivered.
-    pub(super) fn offer_again(&mut self, share: Arc<str>, message: &Arc<Message>, attempts: u8, owed: Owed) {
-        let filter = TopicFilter::parse(&share).ok().map(|parsed| parsed.filter);
-        // u8::MAX attempts find no member only where the index and the sessions disagree.
-        let picked =
-            filter.filter(|_| attempts < u8::MAX).and_then(|filter| self.shared.index.pick_again(&share, filter));
-        match picked {
-            Some(picked) => self.send_to_member(picked, message, attempts, owed),
-            None => {
-                self.metrics().dropped(DropReason::NoMember, 1);
-                self.delivered(owed);
-            }
-        }
-    }
-
     /// Delivers a message that another shard accepted.
     pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, leg: Option<Leg>) {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
+        self.note_seen(message.id);
         self.deliver(&Outgoing::from_message(message));
         self.delivered(Owed { leg, from: None });
     }
@@ -370,6 +307,9 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
+        if delivery.share.is_none() && slot.session.repeats(outgoing.id) {
+            return;
+        }
         let Some(key) = slot.connection else {
             slot.session.deliver::<super::outbox::Outbox, _>(&mut turn, outgoing, delivery, None);
             return;
@@ -391,7 +331,7 @@ impl Shard {
     pub(super) fn accept(&mut self, mut message: Message) {
         message.id = self.next_message_id();
         self.keeping.begin_route(Route::Unkept);
-        self.route(&Outgoing::from_message(&Arc::new(message)));
+        self.route(&mut Outgoing::from_message(&Arc::new(message)), None);
         self.keeping.close_section();
     }
 
@@ -403,7 +343,9 @@ impl Shard {
         match will::decode(encoded, &client, id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);
-                self.route(&Outgoing::from_message(&Arc::new(message)));
+                self.moves.will_is_due(&client, epoch);
+                self.shared.wills_seen.note(&client, epoch);
+                self.route(&mut Outgoing::from_message(&Arc::new(message)), Some((&client, epoch)));
             }
             None => error!(
                 event = "will",

@@ -66,10 +66,16 @@ impl Shard {
             connection.unanswered = true;
             return false;
         }
-        if connection.held && connection.partial.len() < limits::READ_BUFFER_BYTES {
+        if connection.behind_peer {
+            return false;
+        }
+        if !self.shared.grant.is_valid() {
+            self.suspended = true;
+        }
+        if connection.held && connection.partial.len() < limits::READ_BUFFER_BYTES && !self.suspended {
             return true;
         }
-        if self.stalled_on != 0 || self.keeping.behind || connection.held {
+        if self.stalled_on != 0 || self.keeping.behind || connection.held || self.suspended {
             if !connection.stalled {
                 connection.stalled = true;
                 self.stalled.push(key);

@@ -9,7 +9,7 @@ use tracing::error;
 use crate::journal;
 use crate::metrics;
 use crate::mqtt::Message;
-use crate::session::Queued;
+use crate::session::{Position, Queued};
 use crate::subscriptions::SessionKey;
 
 use super::keeping::Owed;
@@ -29,6 +29,15 @@ impl Shard {
         let wanted = state.wanted(self.shared.limits.queue_window_bytes);
         if !wanted.is_empty() {
             let wanted = wanted.into_iter().map(|position| (owner, position)).collect();
+            storage.load(self.id.into(), FOR_ITSELF, wanted);
+        }
+    }
+
+    /// Asks for messages of a session that goes to another node.
+    pub(super) fn read_back_positions(&mut self, session: SessionKey, positions: Vec<Position>) {
+        let owner = self.sessions[session as usize].session.owner();
+        if let (Some(owner), Some(storage)) = (owner, self.keeping.storage()) {
+            let wanted = positions.into_iter().map(|position| (owner, position)).collect();
             storage.load(self.id.into(), FOR_ITSELF, wanted);
         }
     }
@@ -74,6 +83,7 @@ impl Shard {
             self.pump(key);
             self.mark_dirty(key);
         }
+        self.go_on_giving(session);
     }
 
     fn offer_read_back(&mut self, given: Vec<Queued>, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {

@@ -69,13 +69,17 @@ impl Shard {
         }
     }
 
+    /// In a cluster the node says what it wants when it has registered, all at once.
     fn propose_restored(&mut self, routes: NewRoutes) {
-        let NewRoutes { filters, shares } = routes;
+        if self.shared.clustered {
+            return;
+        }
+        let NewRoutes { filters, shares, .. } = routes;
         if !filters.is_empty() {
             self.propose(Command::Routes { add: filters, remove: Vec::new() });
         }
         if !shares.is_empty() {
-            self.propose(Command::ShareRoutes { add: shares, remove: Vec::new() });
+            self.propose(Command::ShareRoutes { set: shares, remove: Vec::new() });
         }
     }
 }

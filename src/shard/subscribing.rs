@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hashbrown::HashSet;
-use holdfast_raft::{Command, Outcome};
-use parking_lot::RwLockReadGuard;
+use hashbrown::{HashMap, HashSet};
+use holdfast_raft::{Command, Outcome, ShareMembers, ShareRoute};
+use parking_lot::{Mutex, RwLockReadGuard};
 
 use crate::mqtt::{
     Message, Packet, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
@@ -23,6 +24,7 @@ use crate::topic::TopicFilter;
 
 use super::connection::State;
 use super::keeping::Due;
+use super::mailbox::Ticket;
 use super::{Close, ConnectionKey, Pending, Shard, Shared, Turn, turn};
 
 /// A SUBACK that waits for its routes.
@@ -32,6 +34,13 @@ pub(super) struct PendingSubscribe {
     packet_id: PacketId,
     codes: Vec<u8>,
     replays: Vec<Replay>,
+    /// What of it was new to the session: it goes again if the SUBSCRIBE is refused in the end.
+    added: Vec<Arc<str>>,
+    /// What of it not every node routes yet.
+    unsettled: Vec<Arc<str>>,
+    /// The index of the last of its routes, and until when every node has to route by it.
+    index: u64,
+    until: u64,
 }
 
 /// The retained messages of one new subscription that are still to be sent.
@@ -60,7 +69,9 @@ const CATCH_UP_ATTEMPTS: usize = 4;
 #[derive(Default)]
 pub(super) struct NewRoutes {
     pub filters: Vec<Arc<str>>,
-    pub shares: Vec<(Arc<str>, Arc<str>)>,
+    pub shares: Vec<(ShareRoute, ShareMembers)>,
+    /// All of them, with their share prefixes.
+    texts: Vec<Arc<str>>,
 }
 
 impl NewRoutes {
@@ -87,6 +98,10 @@ impl Shard {
             packet_id: subscribe.packet_id,
             codes: judged.iter().map(Judged::code).collect(),
             replays: Vec::new(),
+            added: Vec::new(),
+            unsettled: Vec::new(),
+            index: 0,
+            until: self.now + self.shared.patience.subscribe_ms,
         };
         let mut routes = NewRoutes::default();
         let shared = self.shared.clone();
@@ -94,7 +109,7 @@ impl Shard {
         for Judged { filter, options } in judged {
             if let Ok(filter) = filter {
                 let subscription = Subscription { options, subscription_id };
-                self.subscribe_one(session, &filter, subscription, &mut routes, &mut pending.replays);
+                self.subscribe_one(session, &filter, subscription, &mut routes, &mut pending);
             }
         }
         if routes.filters.is_empty() && routes.shares.is_empty() {
@@ -112,12 +127,15 @@ impl Shard {
         filter: &Arc<str>,
         subscription: Subscription,
         routes: &mut NewRoutes,
-        replays: &mut Vec<Replay>,
+        pending: &mut PendingSubscribe,
     ) {
         let mut turn = turn!(self);
         let is_new = self.sessions[session as usize].session.subscribe(&mut turn, filter, subscription);
         if is_new {
             self.metrics().subscriptions.add(1);
+            if self.shared.clustered {
+                pending.added.push(filter.clone());
+            }
         }
         self.enter_index(session, filter, subscription, routes);
         let replayed = match subscription.options.retain_handling {
@@ -128,7 +146,7 @@ impl Shard {
         // Shared subscriptions get no retained messages (4.8.2).
         if replayed && !filter.starts_with("$share/") {
             let Subscription { options, subscription_id } = subscription;
-            replays.push(Replay { filter: filter.clone(), options, subscription_id, after: None });
+            pending.replays.push(Replay { filter: filter.clone(), options, subscription_id, after: None });
         }
     }
 
@@ -150,14 +168,20 @@ impl Shard {
                 let client_id = self.sessions[session as usize].session.client_id().clone();
                 let connected = self.sessions[session as usize].connection.is_some();
                 let member = Member { shard: self.id, session, client_id, connected, options, subscription_id };
-                if self.shared.index.join_share(text, parsed.filter, member) {
-                    routes.shares.push((share.into(), parsed.filter.into()));
+                let before = self.shared.index.share_members(text, parsed.filter);
+                self.shared.index.join_share(text, parsed.filter, member);
+                let after = self.shared.index.share_members(text, parsed.filter).unwrap_or_default();
+                if before != Some(after) || self.shared.unsettled.contains(text) {
+                    routes.shares.push(((share.into(), parsed.filter.into()), after));
+                    routes.texts.push(text.clone());
                 }
             }
             None => {
                 let first_here = self.index.insert(text, Subscriber { session, options, subscription_id }, kept);
-                if first_here && self.shared.index.insert(text, self.id, kept) {
+                let first = first_here && self.shared.index.insert(text, self.id, kept);
+                if first || self.shared.unsettled.contains(text) {
                     routes.filters.push(text.clone());
+                    routes.texts.push(text.clone());
                 }
             }
         }
@@ -168,9 +192,16 @@ impl Shard {
         let Ok(parsed) = TopicFilter::parse(text) else {
             return;
         };
-        let gone = if parsed.share.is_some() {
+        let gone = if let Some(share) = parsed.share {
             let client_id = self.sessions[session as usize].session.client_id();
-            self.shared.index.leave_share(text, parsed.filter, client_id)
+            let before = self.shared.index.share_members(text, parsed.filter);
+            let gone = self.shared.index.leave_share(text, parsed.filter, client_id);
+            if let Some(members) = self.shared.index.share_members(text, parsed.filter)
+                && before != Some(members)
+            {
+                self.propose_members(vec![((share.into(), parsed.filter.into()), members)]);
+            }
+            gone
         } else {
             self.index.remove(text, session) && self.shared.index.remove(text, self.id)
         };
@@ -180,38 +211,79 @@ impl Shard {
     }
 
     pub(super) fn propose_removed(&mut self, removed: Vec<Arc<str>>) {
-        let mut filters = Vec::new();
-        let mut shares = Vec::new();
-        for text in removed {
-            match TopicFilter::parse(&text) {
-                Ok(TopicFilter { share: Some(share), filter }) => shares.push((share.into(), filter.into())),
-                _ => filters.push(text),
-            }
-        }
-        if !filters.is_empty() {
-            self.propose(Command::Routes { add: Vec::new(), remove: filters });
-        }
-        if !shares.is_empty() {
-            self.propose(Command::ShareRoutes { add: Vec::new(), remove: shares });
+        if !removed.is_empty() {
+            self.control.unrouted(self.id, removed);
         }
     }
 
-    /// The routes of one SUBSCRIBE; with both kinds, the outcome of the second counts for both, as the log keeps their order.
-    fn propose_routes(&mut self, routes: NewRoutes, pending: PendingSubscribe) {
+    /// The routes of one SUBSCRIBE; with both kinds, the answer waits for the second, whose outcome comes last.
+    fn propose_routes(&mut self, routes: NewRoutes, mut pending: PendingSubscribe) {
+        let NewRoutes { filters, shares, texts } = routes;
+        if self.shared.clustered {
+            self.shared.unsettled.add(&texts);
+            pending.unsettled = texts;
+        }
         let pending = Pending::Subscribe(Box::new(pending));
-        let NewRoutes { filters, shares } = routes;
         if shares.is_empty() {
             self.propose_for(pending, Command::Routes { add: filters, remove: Vec::new() });
             return;
         }
         if !filters.is_empty() {
-            self.propose(Command::Routes { add: filters, remove: Vec::new() });
+            let with = self.next_ticket + 2;
+            self.propose_for(Pending::SubscribeWith(with), Command::Routes { add: filters, remove: Vec::new() });
         }
-        self.propose_for(pending, Command::ShareRoutes { add: shares, remove: Vec::new() });
+        self.propose_for(pending, Command::ShareRoutes { set: shares, remove: Vec::new() });
     }
 
-    /// The routes of a SUBSCRIBE are applied: every publish from now on finds them.
-    pub(super) fn routed(&mut self, mut pending: PendingSubscribe, outcome: &Outcome) {
+    /// The routes without share prefix of a SUBSCRIBE are applied.
+    pub(super) fn routed_with(&mut self, other: Ticket, outcome: &Outcome) {
+        if let Some(Pending::Subscribe(pending)) = self.pending.get_mut(&other) {
+            match outcome {
+                Outcome::Routed { index } => pending.index = pending.index.max(*index),
+                _ => pending.refuse(),
+            }
+        }
+    }
+
+    /// The routes of a SUBSCRIBE are applied: every publish on this node finds them from now on, and soon on every other one.
+    pub(super) fn routed(&mut self, ticket: Ticket, mut pending: PendingSubscribe, outcome: &Outcome) {
+        match outcome {
+            Outcome::Routed { index } => pending.index = pending.index.max(*index),
+            _ => pending.refuse(),
+        }
+        if pending.is_refused() || self.control.is_routed(self.id, ticket, pending.index) {
+            self.subscribed(pending);
+        } else {
+            self.pending.insert(ticket, Pending::Subscribe(Box::new(pending)));
+        }
+    }
+
+    pub(super) fn routed_everywhere(&mut self, ticket: Ticket) {
+        if let Some(Pending::Subscribe(pending)) = self.pending.remove(&ticket) {
+            self.subscribed(*pending);
+        }
+    }
+
+    /// A SUBSCRIBE that not every node could route for in time is refused, and taken back: nobody must believe that it holds.
+    pub(super) fn give_up_late_subscribes(&mut self) {
+        let now = self.now;
+        let is_late = |pending: &Pending| matches!(pending, Pending::Subscribe(pending) if pending.until <= now);
+        let late: Vec<Ticket> =
+            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(ticket, _)| *ticket).collect();
+        for ticket in late {
+            if let Some(Pending::Subscribe(mut pending)) = self.pending.remove(&ticket) {
+                self.metrics().subscribes_timed_out.add(1);
+                pending.refuse();
+                self.subscribed(*pending);
+            }
+        }
+    }
+
+    /// It is known what becomes of a SUBSCRIBE.
+    fn subscribed(&mut self, mut pending: PendingSubscribe) {
+        if !pending.unsettled.is_empty() {
+            self.shared.unsettled.remove(&pending.unsettled);
+        }
         let current = self
             .connections
             .get(pending.connection as usize)
@@ -219,9 +291,10 @@ impl Shard {
         if !current {
             return;
         }
-        if matches!(outcome, Outcome::Refused(_)) {
-            pending.codes.iter_mut().for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
-            pending.replays.clear();
+        if pending.is_refused()
+            && let State::Open { session } = self.connections[pending.connection as usize].state
+        {
+            self.take_back(session, std::mem::take(&mut pending.added));
         }
         match self.connections[pending.connection as usize].state {
             State::Open { session } => self.suback_when_kept(session, pending),
@@ -240,7 +313,7 @@ impl Shard {
     }
 
     pub(super) fn suback(&mut self, pending: PendingSubscribe) {
-        let PendingSubscribe { connection: key, serial, packet_id, codes, replays } = pending;
+        let PendingSubscribe { connection: key, serial, packet_id, codes, replays, .. } = pending;
         if !self.is_current(key, serial) || self.open_session(key).is_none() {
             return;
         }
@@ -425,6 +498,18 @@ impl Shard {
         self.mark_dirty(key);
     }
 
+    /// Subscriptions that were not granted in the end.
+    fn take_back(&mut self, session: SessionKey, added: Vec<Arc<str>>) {
+        let mut removed = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for text in added {
+            self.unsubscribe_one(session, &text, &mut removed);
+        }
+        self.propose_removed(removed);
+        drop(order);
+    }
+
     fn unsubscribe_one(&mut self, session: SessionKey, text: &str, removed: &mut Vec<Arc<str>>) -> ReasonCode {
         if TopicFilter::parse(text).is_err() {
             return ReasonCode::TopicFilterInvalid;
@@ -441,5 +526,50 @@ impl Shard {
             self.give_back(session, Some(&text), true);
         }
         ReasonCode::Success
+    }
+}
+
+impl PendingSubscribe {
+    fn refuse(&mut self) {
+        self.codes.iter_mut().for_each(|code| *code = (*code).max(ReasonCode::UnspecifiedError as u8));
+        self.replays.clear();
+    }
+
+    fn is_refused(&self) -> bool {
+        self.codes.iter().all(|code| *code >= ReasonCode::UnspecifiedError as u8)
+    }
+}
+
+/// The filters that not every node routes yet, and for how many SUBSCRIBE packets: who subscribes to one of them meanwhile has to wait too.
+#[derive(Debug, Default)]
+pub struct Unsettled {
+    filters: Mutex<HashMap<Arc<str>, u32>>,
+    len: AtomicUsize,
+}
+
+impl Unsettled {
+    pub fn contains(&self, filter: &str) -> bool {
+        self.len.load(Ordering::Acquire) > 0 && self.filters.lock().contains_key(filter)
+    }
+
+    fn add(&self, texts: &[Arc<str>]) {
+        let mut filters = self.filters.lock();
+        for text in texts {
+            *filters.entry(text.clone()).or_insert(0) += 1;
+        }
+        self.len.store(filters.len(), Ordering::Release);
+    }
+
+    fn remove(&self, texts: &[Arc<str>]) {
+        let mut filters = self.filters.lock();
+        for text in texts {
+            if let Some(count) = filters.get_mut(text) {
+                *count -= 1;
+                if *count == 0 {
+                    filters.remove(text);
+                }
+            }
+        }
+        self.len.store(filters.len(), Ordering::Release);
     }
 }

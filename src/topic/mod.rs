@@ -15,7 +15,7 @@ mod name_tree;
 pub use filter::{TopicFilter, TopicFilterError, matches};
 pub use filter_tree::FilterTree;
 pub use name::TopicNameError;
-pub use name_tree::{NameTree, Scan};
+pub use name_tree::{NameTree, Scan, compare};
 
 /// Longest topic name and topic filter in bytes: both are UTF-8 strings with a two-byte length (section 1.5.4, [MQTT-4.7.3-3]).
 pub const TOPIC_BYTES_MAX: usize = 65_535;

@@ -21,7 +21,8 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use order::{Key, Ordered, Verdict, compare, judge, push_least};
+pub use order::compare;
+use order::{Key, Ordered, Verdict, judge, push_least};
 
 mod order;
 #[cfg(test)]
@@ -70,6 +71,11 @@ impl<T> NameTree<T> {
         Some(&self.entries[id as usize].1)
     }
 
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
+        let id = self.find(name)?;
+        Some(&mut self.entries[id as usize].1)
+    }
+
     /// Puts `value` at `name` and returns what was there.
     pub fn insert(&mut self, name: Arc<str>, value: T) -> Option<T> {
         if let Some(id) = self.find(&name) {
@@ -97,6 +103,12 @@ impl<T> NameTree<T> {
     /// All names in the tree's order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &T)> {
         self.order.iter().map(|(Key(name), &id)| (name, &self.entries[id as usize].1))
+    }
+
+    /// All names behind `after` (`None`: from the start; it need not be in the tree) in the tree's order, which is that of [`compare`].
+    pub fn behind(&self, after: Option<&str>) -> impl Iterator<Item = (&Arc<str>, &T)> {
+        self.range(after.map_or(Bound::Unbounded, Bound::Excluded))
+            .map(|(Key(name), &id)| (name, &self.entries[id as usize].1))
     }
 
     /// The names behind `after` (`None`: from the start; it need not be in the tree) that match `filter` (without share prefix, parsed before), in the tree's order, as far as `budget` goes: the number of names

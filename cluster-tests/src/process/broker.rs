@@ -105,6 +105,16 @@ impl Broker {
         self
     }
 
+    /// The address of the admin port, which is open before anything else.
+    ///
+    /// # Panics
+    /// When the broker does not say it.
+    pub fn admin(&self) -> SocketAddr {
+        let line = self.log.wait(0, PATIENCE, |line| line.field("event").as_deref() == Some("admin"));
+        let address = line.and_then(|line| line.field("address")).and_then(|text| text.parse().ok());
+        address.unwrap_or_else(|| panic!("the broker did not say where its admin port is:\n{}", self.log.text()))
+    }
+
     /// The address of a listener by its name.
     ///
     /// # Panics

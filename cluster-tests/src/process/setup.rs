@@ -19,6 +19,8 @@ pub struct Setup {
     listeners: Vec<String>,
     authority: Option<Authority>,
     listener_lines: String,
+    admin: String,
+    shards: usize,
 }
 
 impl Default for Setup {
@@ -41,6 +43,8 @@ impl Setup {
             listeners: Vec::new(),
             authority: None,
             listener_lines: String::new(),
+            admin: String::new(),
+            shards: 4,
         }
     }
 
@@ -84,7 +88,19 @@ impl Setup {
         self
     }
 
-    /// A whole section.
+    /// Another number of shards than four.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// A line of the section `[admin]`, whose port is one of the kernel's choice.
+    pub fn admin(mut self, line: &str) -> Self {
+        self.admin += &format!("{line}\n");
+        self
+    }
+
+    /// A whole section, which is none of those for which there is a word here.
     pub fn section(mut self, text: &str) -> Self {
         self.sections.push(text.to_owned());
         self
@@ -134,7 +150,9 @@ impl Setup {
 
     /// Writes the file; its path, the folder to keep, and the authority of the clients.
     pub(super) fn write(self) -> (PathBuf, TempDir, Option<Authority>) {
-        let mut text = String::from("[node]\nshards = 4\ndata_dir = \"data\"\n\n[log]\nformat = \"json\"\n\n");
+        let mut text = format!("[node]\nshards = {}\ndata_dir = \"data\"\n\n", self.shards);
+        text += "[log]\nformat = \"json\"\n\n";
+        text += &format!("[admin]\nbind = \"127.0.0.1:0\"\n{}\n\n", self.admin);
         for section in &self.sections {
             let _ = writeln!(text, "{section}\n");
         }

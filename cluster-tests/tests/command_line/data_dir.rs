@@ -59,6 +59,7 @@ fn without_a_file_it_is_the_data_folder_of_the_user() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("mqtt://127.0.0.1:1883  anonymous"), "{said}");
         assert!(said.contains("ws://127.0.0.1:8083/mqtt  anonymous"), "{said}");
+        assert!(said.contains("admin  http://127.0.0.1:18083\n"), "{said}");
         assert!(said.ends_with(&format!("  data in {}\n", expected.display())), "{said}");
         assert!(!expected.exists(), "to look is not to make");
 
@@ -89,7 +90,10 @@ fn an_ephemeral_node_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound socket");
-    let file = write(folder.path(), &format!("[node]\ndata_dir = 'data'\n[[listener]]\nbind = '{address}'\n"));
+    let file = write(
+        folder.path(),
+        &format!("[admin]\nbind = 'off'\n[node]\ndata_dir = 'data'\n[[listener]]\nbind = '{address}'\n"),
+    );
     for args in [&["serve", "--ephemeral"][..], &["serve", "--ephemeral", &file]] {
         let said = start_as(args, &[("HOME", folder.path())]);
         assert!(said.contains("has this port") || said.contains("ready"), "{said}");

@@ -95,7 +95,7 @@ fn a_port_that_is_taken_is_another_exit_code() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound socket");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = write(folder.path(), &format!("[[listener]]\nbind = '{address}'\n"));
+    let file = write(folder.path(), &format!("[admin]\nbind = 'off'\n[[listener]]\nbind = '{address}'\n"));
     assert_eq!(run(&["config", "check", &file]).status.code(), Some(0));
     let output = run(&["serve", &file]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::command::NodeId;
+use crate::command::{NodeId, ShareMembers};
 
 /// A sum of entry hashes.
 #[derive(Debug, Default)]
@@ -38,6 +38,16 @@ impl Digestible for u64 {
 impl Digestible for NodeId {
     fn feed(&self, hash: &mut Fnv) {
         hash.write(&self.0.to_le_bytes());
+    }
+}
+
+impl Digestible for () {
+    fn feed(&self, _: &mut Fnv) {}
+}
+
+impl Digestible for ShareMembers {
+    fn feed(&self, hash: &mut Fnv) {
+        hash.write(&[self.connected, u8::from(self.detached)]);
     }
 }
 
@@ -84,13 +94,13 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
-    fn finish(&self) -> u64 {
+    pub(super) fn finish(&self) -> u64 {
         let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^ (mixed >> 32)

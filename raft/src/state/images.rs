@@ -11,14 +11,14 @@
 //!
 //! Test to read first: `tests/restore.rs`.
 
-use super::lease::{Lease, Phase};
+use super::lease::{Flag, Lease, Phase};
 use super::leases::Leases;
 use super::nodes::NodeSlot;
 use super::wills::DueWills;
 use crate::command::{ClientId, LeaseChange, LeaseImage};
 
 /// What the leases know of their images.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Images {
     kept: bool,
     /// The last number that was given to an image.
@@ -30,6 +30,10 @@ pub(super) struct Images {
 impl Images {
     pub(super) fn keep(&mut self, keep: bool) {
         self.kept = keep;
+    }
+
+    pub(super) fn are_kept(&self) -> bool {
+        self.kept
     }
 
     /// Says that the lease of `client`, whose image is `item`, changes. Comes before it goes.
@@ -73,10 +77,10 @@ impl Leases {
     /// Gives the lease of `client` a new image instead of `item`, if it is worth keeping.
     fn change(&mut self, client: ClientId, item: u64, wills: &DueWills) -> Option<LeaseChange> {
         let gone = (item != 0).then_some(item);
-        let lease = self.table.get_mut(&client);
+        let lease = self.table.find(&client).map(|key| self.table.lease_mut(key));
         let image = lease.and_then(|lease| {
             lease.item = 0;
-            is_worth_keeping(lease, &client, wills).then(|| {
+            is_worth_keeping(lease).then(|| {
                 self.images.last_item += 1;
                 lease.item = self.images.last_item;
                 image(lease, client, wills)
@@ -101,7 +105,7 @@ impl Leases {
         let mut changes = Vec::new();
         for image in images.into_iter().rev() {
             let is_void = image.ended && image.wills_due.is_empty();
-            if is_void || self.table.contains_key(&image.client) {
+            if is_void || self.table.find(&image.client).is_some() {
                 changes.push(LeaseChange { gone: Some(image.item), image: None });
             } else {
                 self.restore_one(holder, times, image, wills);
@@ -122,23 +126,29 @@ impl Leases {
         } else {
             Phase::Detached { since: image.detached_since.min(times.now) }
         };
+        let any_due = !image.wills_due.is_empty();
         // Oldest first in the end, for the newest image comes first here.
         for (epoch, message) in std::mem::take(&mut image.wills_due).into_iter().rev() {
-            wills.restore(ClientId::clone(&client), epoch, message);
+            wills.restore(&client, epoch, message);
         }
         // A Will is waiting or due, never both.
-        if image.ended || wills.of(&client).any(|(epoch, _)| epoch == image.epoch) {
+        if image.ended || wills.get(&client, image.epoch).is_some() {
             image.will = None;
         }
-        self.table.insert(ClientId::clone(&client), Lease::restored(image, holder, phase));
-        self.arm(&client);
+        let LeaseImage { item, epoch, began, expiry_secs, will, .. } = image;
+        let mut lease = Lease::new(epoch, holder, self.tenure(holder).era, phase);
+        lease.set(Flag::WillDue, any_due);
+        self.will_bytes += will.as_ref().map_or(0, |will| will.message.len() as u64);
+        (lease.item, lease.began, lease.expiry_secs, lease.will) = (item, began, expiry_secs, will.map(Box::new));
+        let key = self.table.insert(client, lease);
+        self.arm(key);
     }
 }
 
 /// Whether the end of the node would leave anything of the lease.
-fn is_worth_keeping(lease: &Lease, client: &ClientId, wills: &DueWills) -> bool {
-    let outlives_connection = lease.phase() != Phase::Ended && lease.expiry_secs > 0;
-    outlives_connection || lease.will.is_some() || wills.any_of(client)
+fn is_worth_keeping(lease: &Lease) -> bool {
+    let outlives_connection = !lease.is_ended() && lease.expiry_secs > 0;
+    outlives_connection || lease.will.is_some() || lease.has(Flag::WillDue)
 }
 
 fn image(lease: &Lease, client: ClientId, wills: &DueWills) -> LeaseImage {

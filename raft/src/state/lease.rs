@@ -1,19 +1,21 @@
-//! One lease, and what ends a connection or a session does to it. The table of [`leases`](super::leases) has the rules.
+//! One lease as it is kept. What happens to it is in [`leases`](super::leases) and its neighbours.
 
-use std::sync::Arc;
-
-use super::nodes::NodeSlot;
+use super::nodes::{NodeSlot, Nodes};
+use super::table::Links;
 use super::wills::{DueWills, session_end, will_due};
-use crate::command::{ClientId, Effect, LeaseImage, LeaseWill, SessionEpoch, WillFate};
+use crate::command::{Effect, LeaseWill, NodeId, SessionEpoch, WillFate};
 
 /// What one application of a command reads and fills.
 pub(super) struct Turn<'a> {
     pub(super) now: u64,
+    pub(super) index: u64,
+    pub(super) nodes: &'a Nodes,
     pub(super) wills: &'a mut DueWills,
     pub(super) effects: &'a mut Vec<Effect>,
 }
 
 /// How a connection takes a lease.
+#[derive(Debug)]
 pub(super) struct Acquisition {
     pub(super) by: NodeSlot,
     pub(super) clean: bool,
@@ -37,25 +39,59 @@ pub struct Session {
     pub epoch: SessionEpoch,
     /// Whether that connection still is.
     pub connected: bool,
+    /// The node that has it.
+    pub holder: NodeId,
+    /// The connection elsewhere that waits for it.
+    pub claim: Option<Claim>,
+    /// Whether the holder is dead.
+    pub missing: bool,
 }
 
-#[derive(Debug)]
+/// A connection that does not have the lease yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    pub by: NodeId,
+    pub epoch: SessionEpoch,
+    /// Whether it does without what the session has.
+    pub clean: bool,
+    /// Index of its cut.
+    pub cut: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
 pub(super) struct Lease {
+    /// Of the connection that has, or had, the lease.
     pub(super) epoch: SessionEpoch,
     /// The connection that began the session: what a resumed session keeps and a new one does not.
     pub(super) began: SessionEpoch,
-    /// The node whose live incarnation has the session: when a node starts anew, what it held before expires.
-    pub(super) holder: NodeSlot,
-    pub(super) expiry_secs: u32,
     phase: PackedPhase,
     /// The image of the lease at rest; 0: there is none. See [`images`](super::images).
     pub(super) item: u64,
     /// The Will of connection `epoch`, while it is connected or its delay runs. Most clients have none.
     pub(super) will: Option<Box<LeaseWill>>,
+    pub(super) expiry_secs: u32,
+    /// Epochs that claims have taken since `epoch`.
+    ahead: u32,
+    /// When it was last in order that its holder has it: see [`tenures`](super::tenures).
+    pub(super) era: u32,
+    pub(super) links: Links,
+    pub(super) holder: NodeSlot,
+    flags: u8,
 }
 
-/// There are millions of them: 48 bytes, and the client id, a pointer of 16, beside them in the table.
-const _: () = assert!(size_of::<Lease>() <= 48);
+/// There are millions of them: 64 bytes, and the client id, a pointer of 16, beside them in the table.
+const _: () = assert!(size_of::<Lease>() <= 64);
+
+/// What a lease may be marked with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Flag {
+    /// There is a claim on it.
+    Claimed = 1,
+    /// A claim has ended the connection, and the holder, which may be slow to learn it, has not said that it is closed.
+    Closing = 2,
+    /// A Will of the client is due, of this connection or an earlier one.
+    WillDue = 4,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -64,7 +100,7 @@ pub(super) enum Phase {
     Detached {
         since: u64,
     },
-    /// The session is over; the lease stays until its last due Will is done.
+    /// The session is over; the lease stays for what is still to come of it: a Will, a claim, the end of the connection.
     Ended,
 }
 
@@ -72,7 +108,7 @@ pub(super) enum Phase {
 pub(super) const TIME_MAX: u64 = u64::MAX - 2;
 
 /// A [`Phase`] in half its size: the time since when a lease is detached, or one of the two numbers that are no time.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct PackedPhase(u64);
 
 impl PackedPhase {
@@ -90,27 +126,106 @@ impl From<Phase> for PackedPhase {
     }
 }
 
-impl Lease {
-    pub(super) fn phase(&self) -> Phase {
-        match self.phase.0 {
+impl Phase {
+    /// As one number, and back.
+    pub(super) fn number(self) -> u64 {
+        PackedPhase::from(self).0
+    }
+
+    pub(super) fn of_number(number: u64) -> Self {
+        match number {
             PackedPhase::CONNECTED => Phase::Connected,
             PackedPhase::ENDED => Phase::Ended,
             since => Phase::Detached { since },
         }
+    }
+}
+
+impl Lease {
+    /// The lease of a connection that is the first of a session.
+    pub(super) fn begin(epoch: SessionEpoch, era: u32, taken: Acquisition) -> Self {
+        let Acquisition { by: holder, expiry_secs, will, .. } = taken;
+        let mut lease = Self::new(epoch, holder, era, Phase::Connected);
+        (lease.expiry_secs, lease.will) = (expiry_secs, will.map(Box::new));
+        lease
+    }
+
+    pub(super) fn new(epoch: SessionEpoch, holder: NodeSlot, era: u32, phase: Phase) -> Self {
+        Self {
+            epoch,
+            began: epoch,
+            phase: phase.into(),
+            item: 0,
+            will: None,
+            expiry_secs: 0,
+            ahead: 0,
+            era,
+            links: Links::default(),
+            holder,
+            flags: 0,
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        Phase::of_number(self.phase.0)
     }
 
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase.into();
     }
 
-    /// Control time of the next thing that happens by itself.
+    pub(super) fn is_ended(&self) -> bool {
+        self.phase() == Phase::Ended
+    }
+
+    pub(super) fn has(&self, flag: Flag) -> bool {
+        self.flags & flag as u8 != 0
+    }
+
+    pub(super) fn set(&mut self, flag: Flag, on: bool) {
+        if on {
+            self.flags |= flag as u8;
+        } else {
+            self.flags &= !(flag as u8);
+        }
+    }
+
+    /// The greatest epoch that any connection of the client has had.
+    pub(super) fn last_epoch(&self) -> SessionEpoch {
+        self.epoch + u64::from(self.ahead)
+    }
+
+    /// `None` once there have been four billion claims on one connection.
+    #[must_use]
+    pub(super) fn count_claim(&mut self) -> Option<SessionEpoch> {
+        self.ahead = self.ahead.checked_add(1)?;
+        Some(self.last_epoch())
+    }
+
+    /// The lease is that of connection `epoch` now. What the caller does not change of it stays.
+    pub(super) fn count_connection(&mut self, epoch: SessionEpoch) {
+        (self.epoch, self.ahead) = (epoch, 0);
+    }
+
+    /// For who restores a lease.
+    pub(super) fn set_ahead(&mut self, ahead: u32) {
+        self.ahead = ahead;
+    }
+
+    pub(super) fn ahead(&self) -> u32 {
+        self.ahead
+    }
+
+    /// Control time of the next thing that happens by itself. While a claim is under way the session does not end, and so its Will
+    /// waits for its whole delay.
     pub(super) fn next_event(&self) -> Option<u64> {
         let Phase::Detached { since } = self.phase() else {
             return None;
         };
+        let expiry_secs = if self.has(Flag::Claimed) { u32::MAX } else { self.expiry_secs };
         match &self.will {
-            Some(will) => Some(will_due(since, will, self.expiry_secs)),
-            None => session_end(since, self.expiry_secs),
+            Some(will) => Some(will_due(since, will, expiry_secs)),
+            None => session_end(since, expiry_secs),
         }
     }
 
@@ -119,68 +234,11 @@ impl Lease {
         let Phase::Detached { since } = self.phase() else {
             return false;
         };
-        session_end(since, self.expiry_secs).is_some_and(|end| end <= time)
+        !self.has(Flag::Claimed) && session_end(since, self.expiry_secs).is_some_and(|end| end <= time)
     }
 
-    /// The first lease of a client id, or the first since the last one is gone.
-    pub(super) fn begin(epoch: SessionEpoch, taken: Acquisition) -> Self {
-        let Acquisition { by: holder, expiry_secs, will, .. } = taken;
-        let phase = Phase::Connected.into();
-        Self { epoch, began: epoch, holder, expiry_secs, phase, item: 0, will: will.map(Box::new) }
-    }
-
-    /// The lease that `image` is of, in the hands of `holder`.
-    pub(super) fn restored(image: LeaseImage, holder: NodeSlot, phase: Phase) -> Self {
-        let LeaseImage { item, epoch, began, expiry_secs, will, .. } = image;
-        Self { epoch, began, holder, expiry_secs, phase: phase.into(), item, will: will.map(Box::new) }
-    }
-
-    /// Ends a connection by a takeover, or the time without one, and says whether the next one resumes the session. If
-    /// so, only a Will without delay is still owed, and a waiting one is cancelled [MQTT-3.1.3-9].
-    pub(super) fn pass_to_next_connection(
-        &mut self,
-        client: &ClientId,
-        taken: Acquisition,
-        turn: &mut Turn<'_>,
-    ) -> bool {
-        let resumes = !taken.clean && self.expiry_secs != 0 && self.phase() != Phase::Ended;
-        let at_once = self.will.as_ref().is_some_and(|will| will.delay_secs == 0);
-        match self.phase() {
-            Phase::Ended => {}
-            _ if !resumes => self.end(client, turn),
-            Phase::Connected if at_once => self.release_will(client, turn),
-            _ => {}
-        }
-        let began = self.began;
-        *self = Self::begin(self.epoch + 1, taken);
-        if resumes {
-            self.began = began;
-        }
-        resumes
-    }
-
-    /// Ends a connection that nobody takes over. What is due with it is the next event.
-    pub(super) fn detach(&mut self, left: Departure, now: u64) {
-        if left.will == WillFate::Drop {
-            self.will = None;
-        }
-        self.expiry_secs = left.expiry_secs;
-        self.enter(Phase::Detached { since: now });
-    }
-
-    /// The waiting Will, or that of the connection, becomes due.
-    pub(super) fn release_will(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
-        let Some(will) = self.will.take() else {
-            return;
-        };
-        turn.wills.insert(Arc::clone(client), self.epoch, will.message.clone());
-        turn.effects.push(Effect::WillDue { client: Arc::clone(client), epoch: self.epoch, message: will.message });
-    }
-
-    /// The session is over, and with it the wait of its Will.
-    pub(super) fn end(&mut self, client: &ClientId, turn: &mut Turn<'_>) {
-        self.release_will(client, turn);
-        self.enter(Phase::Ended);
-        turn.effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: self.epoch });
+    /// Whether nothing is left of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_ended() && self.flags == 0
     }
 }

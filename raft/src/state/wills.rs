@@ -2,15 +2,18 @@
 //!
 //! A Will is in one of three places. While its client is connected, and while its delay runs, it is in the lease; there it may still be
 //! dropped or cancelled. Once due it is here, and is published even if the client comes back. `WillDone` removes it.
-//! One that was due before a restart is handed out once more.
+//!
+//! It is announced to one incarnation of one node. One whose publisher is no more, or which was due before a restart, is announced once more;
+//! until then it waits in `unannounced`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::digest::Digest;
-use crate::command::{ClientId, Effect, LeaseWill, NEVER_EXPIRES, SessionEpoch};
+use super::nodes::{Node, NodeSlot};
+use crate::command::{ClientId, Effect, Incarnation, LeaseWill, NEVER_EXPIRES, SessionEpoch};
 
 /// Control time at which a session with this expiry interval ends, detached at `since`; `None`: never.
 pub(super) fn session_end(since: u64, expiry_secs: u32) -> Option<u64> {
@@ -27,90 +30,199 @@ fn after(since: u64, secs: u32) -> u64 {
     since.saturating_add(u64::from(secs) * 1000)
 }
 
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DueWill {
+    pub(super) message: Bytes,
+    pub(super) publisher: Publisher,
+}
+
+/// Who has been told to publish a Will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publisher {
+    Node(NodeSlot, Incarnation),
+    /// Nobody yet: its place in `unannounced`.
+    Nobody {
+        place: u64,
+    },
+}
+
+/// The place of the first that waits, so far from both ends that these are never reached.
+const MIDDLE: u64 = 1 << 63;
+
 /// The Wills that are due and not yet done.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct DueWills {
-    due: BTreeMap<(ClientId, SessionEpoch), Bytes>,
-    /// Those of an earlier run, until a tick has handed them out once more.
-    again: VecDeque<(ClientId, SessionEpoch)>,
+    due: BTreeMap<(ClientId, SessionEpoch), DueWill>,
+    /// All without publisher, in the order in which they are announced.
+    unannounced: BTreeMap<u64, (ClientId, SessionEpoch)>,
+    bytes: u64,
 }
 
 impl DueWills {
-    pub(super) fn insert(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
-        let earlier = self.due.insert((client, epoch), message);
+    /// The Will becomes due. If nobody can publish it, it is announced later.
+    pub(super) fn become_due(
+        &mut self,
+        client: &ClientId,
+        epoch: SessionEpoch,
+        message: Bytes,
+        publisher: Option<&Node>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(node) = publisher else {
+            self.wait(Arc::clone(client), epoch, message);
+            return;
+        };
+        let (publisher, told) = (Publisher::Node(node.slot, node.incarnation), message.clone());
+        self.put(Arc::clone(client), epoch, DueWill { message, publisher });
+        let client = Arc::clone(client);
+        effects.push(Effect::WillDue { client, epoch, message: told, publisher: node.id });
+    }
+
+    /// The Will is the last of those without publisher.
+    pub(super) fn wait(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
+        let place = self.last_place();
+        self.unannounced.insert(place, (Arc::clone(&client), epoch));
+        self.put(client, epoch, DueWill { message, publisher: Publisher::Nobody { place } });
+    }
+
+    /// The Will has that publisher.
+    pub(super) fn put(&mut self, client: ClientId, epoch: SessionEpoch, will: DueWill) {
+        self.bytes += will.message.len() as u64;
+        let earlier = self.due.insert((client, epoch), will);
         assert!(earlier.is_none(), "a Will becomes due once per client and epoch");
     }
 
+    fn last_place(&self) -> u64 {
+        self.unannounced.last_key_value().map_or(MIDDLE, |(last, _)| last + 1)
+    }
+
     /// Whether there was such a Will.
-    pub(super) fn remove(&mut self, client: ClientId, epoch: SessionEpoch) -> bool {
-        self.due.remove(&(client, epoch)).is_some()
+    pub(super) fn remove(&mut self, client: &ClientId, epoch: SessionEpoch) -> bool {
+        let Some(gone) = self.due.remove(&(Arc::clone(client), epoch)) else {
+            return false;
+        };
+        self.bytes -= gone.message.len() as u64;
+        if let Publisher::Nobody { place } = gone.publisher {
+            self.unannounced.remove(&place);
+        }
+        true
     }
 
     /// A Will that was due when the node ended: nobody knows whether it was published. The last one is handed out first.
-    pub(super) fn restore(&mut self, client: ClientId, epoch: SessionEpoch, message: Bytes) {
-        let key = (client, epoch);
-        if self.due.insert(key.clone(), message).is_none() {
-            self.again.push_front(key);
+    pub(super) fn restore(&mut self, client: &ClientId, epoch: SessionEpoch, message: Bytes) {
+        if self.get(client, epoch).is_none() {
+            let place = self.unannounced.first_key_value().map_or(MIDDLE, |(first, _)| first - 1);
+            self.unannounced.insert(place, (Arc::clone(client), epoch));
+            self.put(Arc::clone(client), epoch, DueWill { message, publisher: Publisher::Nobody { place } });
         }
     }
 
-    /// The next of those, for the first time in this run.
-    pub(super) fn announce_again(&mut self) -> Option<Effect> {
-        while let Some((client, epoch)) = self.again.pop_front() {
-            let key = (client, epoch);
-            if let Some(message) = self.due.get(&key).cloned() {
-                return Some(Effect::WillDue { client: key.0, epoch, message });
-            }
+    /// Hands out a Will that has no publisher.
+    pub(super) fn announce(
+        &mut self,
+        client: &ClientId,
+        epoch: SessionEpoch,
+        publisher: &Node,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(will) = self.due.get_mut(&(Arc::clone(client), epoch)) else {
+            return;
+        };
+        if let Publisher::Nobody { place } = will.publisher {
+            self.unannounced.remove(&place);
         }
-        None
+        will.publisher = Publisher::Node(publisher.slot, publisher.incarnation);
+        let (client, message) = (Arc::clone(client), will.message.clone());
+        effects.push(Effect::WillDue { client, epoch, message, publisher: publisher.id });
     }
 
-    /// Those of one client, before anything newer of it.
-    pub(super) fn announce_again_of(&mut self, client: &ClientId) -> Vec<Effect> {
-        if self.again.is_empty() || !self.any_of(client) {
-            return Vec::new();
+    /// Those of one client that have no publisher, before anything newer of it.
+    pub(super) fn announce_all_of(&mut self, client: &ClientId, publisher: &Node, effects: &mut Vec<Effect>) {
+        if self.unannounced.is_empty() {
+            return;
         }
-        let epochs: Vec<SessionEpoch> =
-            self.again.iter().filter(|(again, _)| again == client).map(|(_, epoch)| *epoch).collect();
-        self.again.retain(|(again, _)| again != client);
-        let due = epochs.into_iter().filter_map(|epoch| {
-            let message = self.due.get(&(Arc::clone(client), epoch))?.clone();
-            Some(Effect::WillDue { client: Arc::clone(client), epoch, message })
-        });
-        due.collect()
+        let without = self.all_of(client).filter(|(_, will)| matches!(will.publisher, Publisher::Nobody { .. }));
+        let epochs: Vec<SessionEpoch> = without.map(|(epoch, _)| epoch).collect();
+        epochs.into_iter().for_each(|epoch| self.announce(client, epoch, publisher, effects));
     }
 
-    /// Whether [`announce_again`](Self::announce_again) may have something.
-    pub(super) fn is_some_unannounced(&self) -> bool {
-        !self.again.is_empty()
+    /// The incarnation of `node` is over: what was announced to it is to be announced again.
+    pub(super) fn take_from(&mut self, node: NodeSlot) {
+        let first = self.last_place();
+        let of_it = |will: &DueWill| matches!(will.publisher, Publisher::Node(slot, _) if slot == node);
+        for (place, (key, will)) in (first..).zip(self.due.iter_mut().filter(|(_, will)| of_it(will))) {
+            will.publisher = Publisher::Nobody { place };
+            self.unannounced.insert(place, key.clone());
+        }
+    }
+
+    /// The next to be announced.
+    pub(super) fn first_unannounced(&self) -> Option<(ClientId, SessionEpoch)> {
+        self.unannounced.first_key_value().map(|(_, key)| key.clone())
+    }
+
+    pub(super) fn any_unannounced(&self) -> bool {
+        !self.unannounced.is_empty()
+    }
+
+    /// Those without publisher, in the order in which they are announced.
+    pub(super) fn unannounced(&self) -> impl Iterator<Item = (&ClientId, SessionEpoch, &Bytes)> {
+        let waiting = self.unannounced.values();
+        waiting.filter_map(|key| Some((&key.0, key.1, &self.due.get(key)?.message)))
+    }
+
+    /// Somebody other than `node` who publishes a Will of `client`.
+    pub(super) fn publisher_but(&self, node: NodeSlot, client: &str) -> Option<NodeSlot> {
+        let client: ClientId = client.into();
+        self.all_of(&client).find_map(|(_, will)| match will.publisher {
+            Publisher::Node(publisher, _) if publisher != node => Some(publisher),
+            _ => None,
+        })
     }
 
     /// Whether a Will of any connection of `client` is due.
     pub(super) fn any_of(&self, client: &ClientId) -> bool {
-        self.of(client).next().is_some()
+        self.all_of(client).next().is_some()
+    }
+
+    pub(super) fn get(&self, client: &ClientId, epoch: SessionEpoch) -> Option<&DueWill> {
+        self.due.get(&(Arc::clone(client), epoch))
     }
 
     /// The Wills of `client` that are due, in the order of their epochs.
     pub(super) fn of(&self, client: &ClientId) -> impl Iterator<Item = (SessionEpoch, &Bytes)> {
-        let all = (Arc::clone(client), SessionEpoch::MIN)..=(Arc::clone(client), SessionEpoch::MAX);
-        self.due.range(all).map(|((_, epoch), message)| (*epoch, message))
+        self.all_of(client).map(|(epoch, will)| (epoch, &will.message))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Effect> {
-        self.due.iter().map(|((client, epoch), message)| Effect::WillDue {
-            client: Arc::clone(client),
-            epoch: *epoch,
-            message: message.clone(),
-        })
+    fn all_of(&self, client: &ClientId) -> impl Iterator<Item = (SessionEpoch, &DueWill)> {
+        let all = (Arc::clone(client), SessionEpoch::MIN)..=(Arc::clone(client), SessionEpoch::MAX);
+        self.due.range(all).map(|((_, epoch), will)| (*epoch, will))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ClientId, SessionEpoch, &DueWill)> {
+        self.due.iter().map(|((client, epoch), will)| (client, *epoch, will))
     }
 
     pub(super) fn len(&self) -> usize {
         self.due.len()
     }
 
+    /// Bytes of their messages.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn digest(&self, digest: &mut Digest) {
-        for ((client, epoch), message) in &self.due {
-            digest.add(&[&"will", client, epoch, &message.as_ref()]);
+        for ((client, epoch), will) in &self.due {
+            let (node, incarnation) = match will.publisher {
+                Publisher::Node(node, incarnation) => (node.number(), incarnation),
+                Publisher::Nobody { .. } => (u64::MAX, 0),
+            };
+            digest.add(&[&"will", client, epoch, &will.message.as_ref(), &node, &incarnation]);
+        }
+        for (place, (client, epoch)) in self.unannounced.values().enumerate() {
+            digest.add(&[&"unannounced", client, epoch, &(place as u64)]);
         }
     }
 }

@@ -99,3 +99,14 @@ fn an_address_of_another_machine_is_a_warning() {
     assert!(err.starts_with("warning: ") && err.contains("a.toml:2:8: bind: ") && err.contains("192.0.2.1"), "{err}");
     assert_eq!(err.lines().count(), 1, "{err}");
 }
+
+#[test]
+fn the_admin_port_and_its_token_are_looked_at() {
+    let (code, out, _) = checked_text("[admin]\nbind = 'off'\n");
+    assert!(code == DONE && !out.contains("admin"), "{out}");
+    let (code, _, err) = checked_text("[admin]\nbind = '0.0.0.0:18083'\ntoken_file = 'gone'\n");
+    assert_eq!(code, USAGE);
+    assert!(err.contains("a.toml:3:14: token_file: ") && err.contains("gone: "), "{err}");
+    let (code, _, err) = checked_text("[admin]\nbind = 'off'\ntoken_file = 'gone'\n");
+    assert_eq!(code, DONE, "nobody needs it: {err}");
+}

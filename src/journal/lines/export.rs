@@ -14,7 +14,7 @@ use crate::session::{Queued, Restored};
 use super::{
     Base64, Begin, Content, Counts, End, Handshake, Lease, Line, Retained, Session, Subscribed, Waiting, Will,
 };
-use crate::journal::{HEADER, Header, LEASES, NODE, RETAINED, decode_item, decode_lease};
+use crate::journal::{HEADER, Header, LEASES, NODE, RETAINED, decode_item, decode_lease, decode_tombstone};
 
 /// An item that does not hold what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +83,13 @@ impl Survey {
 
     fn retained(&mut self, place: usize, items: &[RecoveredItem], seen: &mut HashSet<BodyId>) {
         self.retained = Some(place);
-        self.counts.retained = items.len() as u64;
         for item in items {
-            self.needs(RETAINED, item, seen);
+            if item.value.is_empty() {
+                self.counts.retained += 1;
+                self.needs(RETAINED, item, seen);
+            } else if decode_tombstone(&item.value).is_none() {
+                self.fault(RETAINED, item.item, UNKNOWN);
+            }
         }
     }
 
@@ -159,7 +163,7 @@ pub fn export<E>(
     }
     if let Some(place) = survey.retained {
         let (owner, items) = &recovered.owners[place];
-        for item in items {
+        for item in items.iter().filter(|item| item.value.is_empty()) {
             let (shared, message) = out.content(*owner, item)?;
             out.line(&Line::Retained(Retained { shared, message }))?;
         }
@@ -279,6 +283,7 @@ fn content(message: Message) -> Content {
         retain: message.retain,
         expires_at: message.expires_at,
         publisher: message.publisher.to_string(),
+        stamp: message.stamp,
     }
 }
 

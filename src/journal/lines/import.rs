@@ -10,11 +10,12 @@ use holdfast_raft::{LeaseImage, LeaseWill};
 use holdfast_storage::{Body, BodyId, Entry, ItemId, OwnerId};
 
 use super::{Content, Counts, FORMAT, Handshake, Lease, Line, Retained, Subscribed, Waiting};
-use crate::journal::{HEADER, LEASES, RETAINED, SESSIONS, encode_header, encode_item, encode_lease, retained_item};
+use crate::journal::{HEADER, LEASES, RETAINED, SESSIONS, encode_header, encode_item, encode_lease};
 use crate::mqtt::{
     self, Message, MessageId, PACKET_BYTES_MAX, Packet, PacketId, Peer, ProtocolVersion, PublishHead, QoS,
     SubscriptionOptions,
 };
+use crate::retained::Version;
 use crate::session::{Item, Queued, QueuedBody, StoredBody, Subscription, SubscriptionIds, will};
 use crate::topic::{TopicFilter, name};
 
@@ -68,7 +69,6 @@ struct Open {
 /// A message that is on its way to disk already, for the items that refer to it.
 #[derive(Debug, Clone, Copy)]
 struct Shared {
-    id: MessageId,
     body: BodyId,
     stored: StoredBody,
 }
@@ -89,7 +89,6 @@ impl Body for Shared {
 
 /// A message as an item refers to it.
 struct Needed {
-    id: MessageId,
     body: QueuedBody,
     /// What is handed to the storage.
     entry: Arc<dyn Body>,
@@ -217,8 +216,8 @@ impl Import {
             return Err("messages below $SYS are the node's own and are not kept".to_owned());
         }
         let needed = self.needed(retained.shared, retained.message, out)?;
-        let item = retained_item(needed.id);
         self.counts.retained += 1;
+        let item = self.counts.retained;
         out.push(Entry::Put { owner: RETAINED, item, value: Default::default(), body: Some(needed.entry) });
         Ok(())
     }
@@ -372,21 +371,21 @@ impl Import {
             let number = number.ok_or("there is neither a message nor the number of a shared one")?;
             let known = usize::try_from(number - 1).ok().and_then(|at| *self.shared.get(at)?);
             let known = known.ok_or_else(|| format!("there is no shared message {number} before this line"))?;
-            return Ok(Needed { id: known.id, body: QueuedBody::Stored(known.stored), entry: Arc::new(known) });
+            return Ok(Needed { body: QueuedBody::Stored(known.stored), entry: Arc::new(known) });
         };
         let place = number.map(|number| self.reserve(number)).transpose()?;
         let message = Arc::new(self.new_message(content)?);
         if let Some(place) = place {
             self.share(place, &message, out);
         }
-        Ok(Needed { id: message.id, body: QueuedBody::Here(message.clone()), entry: message })
+        Ok(Needed { body: QueuedBody::Here(message.clone()), entry: message })
     }
 
     /// Lets later lines refer to a message.
     fn share(&mut self, place: usize, message: &Arc<Message>, out: &mut Vec<Entry>) {
         let size = u32::try_from(message.size()).unwrap_or(u32::MAX);
         let stored = StoredBody { size, expires_at: message.expires_at };
-        self.shared[place] = Some(Shared { id: message.id, body: message.id(), stored });
+        self.shared[place] = Some(Shared { body: message.id(), stored });
         let owner = match self.holder {
             Some(owner) => owner,
             None => self.next_owner(),
@@ -411,7 +410,8 @@ impl Import {
         self.sequence += 1;
         Ok(Message {
             // Below the first of any node's own.
-            id: MessageId { shard: 0, sequence: self.sequence },
+            id: MessageId { node: 0, shard: 0, sequence: self.sequence },
+            stamp: stamp(content.stamp)?,
             topic: content.topic.into(),
             payload: content.payload.0,
             properties: content.properties.0,
@@ -474,6 +474,10 @@ fn client_id(name: &str) -> Result<Arc<str>, String> {
 
 fn packet_id(id: u16) -> Result<PacketId, String> {
     PacketId::new(id).ok_or_else(|| "a packet_id is from 1 to 65535".to_owned())
+}
+
+fn stamp(stamp: u64) -> Result<u64, String> {
+    if (Version { stamp, node: 0 }).at() > TIME_MAX { Err(format!("{stamp} is not a stamp")) } else { Ok(stamp) }
 }
 
 fn time(at: u64) -> Result<u64, String> {

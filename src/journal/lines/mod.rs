@@ -10,7 +10,8 @@
 //! | `given_back` | message of a shared subscription whose member's session has ended, and which no other member has got yet |
 //!
 //! Times are milliseconds since 1970, payloads, properties and Wills are base64. A message that several lines need stands in the first of them, under a number (`shared`)
-//! which the others name. None of the node's own numbers is in it: whoever imports gives new ones, so an export of what was imported is the same lines again.
+//! which the others name. None of the node's own numbers is in it: whoever imports gives new ones, so an export of what was imported is the same lines again. What a node
+//! remembers of retained messages that are gone is not in it.
 //!
 //! Pure. Test to read first: `tests::what_is_imported_is_exported_again`.
 
@@ -173,6 +174,9 @@ pub struct Content {
     /// The client id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub publisher: String,
+    /// Of a message that was retained, by which nodes tell which is the newer one: milliseconds since 1970, times 65,536, and a counter.
+    #[serde(default, skip_serializing_if = "is_0")]
+    pub stamp: u64,
 }
 
 /// The last line.
@@ -225,6 +229,10 @@ impl<'de> Deserialize<'de> for Base64 {
 
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_0(value: &u64) -> bool {
+    *value == 0
 }
 
 fn is_zero(value: &u8) -> bool {

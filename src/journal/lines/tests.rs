@@ -141,7 +141,7 @@ fn blob() -> impl Strategy<Value = Base64> {
 prop_compose! {
     fn content()(
         topic in "[a-zé]{1,6}(/[a-z]{0,3}){0,2}", payload in blob(), name in option::of("[a-z\"\\\\\u{7}]{0,8}"), qos in 0u8..3,
-        retain: bool, expires_at in option::of(0u64..1 << 43), publisher in "[a-z]{0,6}",
+        retain: bool, expires_at in option::of(0u64..1 << 43), publisher in "[a-z]{0,6}", stamp in 0u64..1 << 56,
     ) -> Content {
         let mut properties = PropertiesBuf::new();
         if let Some(name) = name {
@@ -149,7 +149,7 @@ prop_compose! {
             properties.push(Property::PayloadFormatIndicator(true));
         }
         let properties = Base64(properties.as_properties().as_bytes().to_vec().into());
-        Content { topic, payload, properties, qos, retain, expires_at, publisher }
+        Content { topic, payload, properties, qos, retain, expires_at, publisher, stamp }
     }
 }
 

@@ -6,8 +6,8 @@ use tokio::runtime::Builder;
 use super::tls::{Authority, Client, Files, shake_hands};
 use super::websocket::{BINARY, frame, upgrade};
 use super::*;
+use crate::byte_stream::{ByteStream, Transport};
 use crate::config::Verify;
-use crate::shard::byte_stream::{ByteStream, Transport};
 
 /// Bytes that go round, and after how many the stream moves on: a number that agrees with no buffer and no frame.
 const BYTES: usize = 400_000;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::access::{HashKind, PasswordFile, PasswordHash};
-use crate::shard::byte_stream::Transport;
+use crate::byte_stream::Transport;
 
 const VERSIONS: [ProtocolVersion; 3] = [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
 

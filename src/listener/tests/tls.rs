@@ -12,8 +12,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
+use crate::byte_stream::Transport;
 use crate::config::{Tls, TlsVersion, Verify};
-use crate::shard::byte_stream::Transport;
 
 /// An authority, made for one test.
 pub(super) struct Authority {

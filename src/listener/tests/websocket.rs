@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use tokio::io::AsyncWrite;
 
 use super::*;
+use crate::byte_stream::Transport;
 use crate::mqtt::ReasonCode;
-use crate::shard::byte_stream::Transport;
 
 pub(super) const BINARY: u8 = 0x2;
 const CONTINUATION: u8 = 0x0;

@@ -149,7 +149,12 @@ impl Keeping {
     pub fn begin_route(&mut self, route: Route) {
         self.close_section();
         self.promises.waits_anyway = false;
-        self.promises.route = if self.defers() { route } else { Route::Unkept };
+        self.promises.route = match route {
+            // Nothing waits for the disk: other nodes alone are waited for.
+            Route::Whole if !self.defers() => Route::Kept,
+            route if self.defers() || self.clustered => route,
+            _ => Route::Unkept,
+        };
         self.section.parts = self.promises.route == Route::Whole;
     }
 
@@ -185,8 +190,13 @@ impl Keeping {
         self.promises.waits_anyway = true;
     }
 
-    /// A leg of the message that is being routed, if anybody waits for it.
+    /// A leg of the message that is being routed, to another shard, if anybody waits for it.
     pub fn open_leg(&mut self, own: ShardId) -> Option<Leg> {
+        if self.defers() { self.open_remote_leg(own) } else { None }
+    }
+
+    /// The same, to another node.
+    pub fn open_remote_leg(&mut self, own: ShardId) -> Option<Leg> {
         if self.promises.route == Route::Unkept {
             return None;
         }
@@ -215,7 +225,7 @@ impl Keeping {
         let route = std::mem::take(&mut self.promises.route);
         let waits_anyway = std::mem::take(&mut self.promises.waits_anyway);
         let Some(key) = self.promises.routing.take() else {
-            let waits = route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
+            let waits = self.defers() && route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
             return match will {
                 Some(will) => Ended::Will(will),
                 None if waits => {
@@ -236,8 +246,8 @@ impl Keeping {
             assembly.dues.push(due);
             return Ended::Promised(key);
         }
-        promise.then = Then::Due(due);
-        if waits_anyway || !self.section.entries.is_empty() {
+        promise.then = Then::Due(will.map_or(due, Due::Propose));
+        if self.section.defers && (waits_anyway || !self.section.entries.is_empty()) {
             promise.waits += 1;
             self.close_section();
             self.when_submitted(Waiting::Promise(key), true);
@@ -334,7 +344,7 @@ impl Shard {
     }
 
     /// Tells the shard that waits for a leg.
-    pub(super) fn reply(&mut self, leg: Leg) {
+    pub(in crate::shard) fn reply(&mut self, leg: Leg) {
         if leg.shard == self.id {
             self.answered(leg.promise);
         } else {

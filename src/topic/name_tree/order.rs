@@ -152,7 +152,7 @@ pub(super) fn push_least(goal: &mut String, filter: &str) {
 }
 
 /// The order of the tree: by bytes, but `/` before everything.
-pub(super) fn compare(left: &str, right: &str) -> Ordering {
+pub fn compare(left: &str, right: &str) -> Ordering {
     let (left, right) = (left.as_bytes(), right.as_bytes());
     let same = common_prefix(left, right);
     match (left.get(same), right.get(same)) {

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::digest::Digest;
 use super::*;
-use crate::command::{LeaseWill, NEVER_EXPIRES, SessionEpoch, WillFate};
+use crate::command::{ClientId, LeaseWill, NEVER_EXPIRES, SessionEpoch, ShareMembers, WillFate};
 
 const NODE: NodeId = NodeId(0xa);
 const OTHER: NodeId = NodeId(0xb);
@@ -32,7 +33,12 @@ fn will_done(client: &str, epoch: SessionEpoch) -> Command {
 }
 
 fn register(node: NodeId) -> Command {
-    Command::Register { node, name: "name".to_owned() }
+    restart(node, 0, true)
+}
+
+/// The node starts again, with all that it had or with nothing.
+fn restart(node: NodeId, run: u64, intact: bool) -> Command {
+    Command::Register { node, name: "name".to_owned(), run, versions: VERSIONS, intact }
 }
 
 /// A command of any kind by one of two nodes, and how long after the one before, in milliseconds.
@@ -72,9 +78,31 @@ fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![
         12 => any_lease_command(),
         1 => (filters(), filters()).prop_map(|(add, remove)| Command::Routes { add, remove }),
-        1 => (groups(), groups()).prop_map(|(add, remove)| Command::ShareRoutes { add, remove }),
-        1 => prop_oneof![Just(NODE), Just(OTHER)].prop_map(register),
+        1 => (groups(), groups(), 0_u8..2).prop_map(|(groups, remove, connected)| {
+            let members = ShareMembers { connected, detached: false };
+            Command::ShareRoutes { set: groups.into_iter().map(|group| (group, members)).collect(), remove }
+        }),
+        1 => Just(Command::RoutesComplete),
+        1 => (prop_oneof![Just(NODE), Just(OTHER)], any::<u64>()).prop_map(|(node, run)| restart(node, run, false)),
     ]
+}
+
+/// Commands of one node only.
+fn steps_of_one(command: impl Strategy<Value = Command>) -> impl Strategy<Value = Vec<Step>> {
+    steps(command).prop_map(|steps| {
+        let of_one = |step: &Step| match step.command {
+            Command::Register { node, run, .. } => node == NODE && run != 0,
+            _ => true,
+        };
+        steps.into_iter().filter(of_one).map(|step| Step { by: NODE, ..step }).collect()
+    })
+}
+
+/// In an order that does not depend on when they came.
+fn sorted(effects: &[Effect]) -> Vec<String> {
+    let mut words: Vec<_> = effects.iter().map(|effect| format!("{effect:?}")).collect();
+    words.sort();
+    words
 }
 
 /// Most commands by one node; a Detach or WillDone guesses an epoch, which is often enough the right one.

@@ -1,4 +1,4 @@
-//! The control state a second time: no timers, no tables, no short cuts. Every client has the list of all its
+//! The control state of one node a second time: no timers, no tables, no short cuts. Every client has the list of all its
 //! connections ever, and what is due is found by looking at all of them again and again.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ struct Model {
 /// One connection that there was, the last one of its client perhaps still.
 struct Connection {
     epoch: SessionEpoch,
-    by: NodeId,
     expiry_secs: u32,
     will: Will,
     delay_secs: u32,
@@ -46,18 +45,22 @@ impl Connection {
 }
 
 impl Model {
+    fn will_due(client: &str, epoch: SessionEpoch) -> Effect {
+        Effect::WillDue { client: client.into(), epoch, message: b"will".as_slice().into(), publisher: NODE }
+    }
+
     fn publish(client: &str, connection: &mut Connection) -> Option<Effect> {
         if connection.will != Will::Armed {
             return None;
         }
         connection.will = Will::Due;
-        Some(Effect::WillDue { client: client.into(), epoch: connection.epoch, message: b"will".as_slice().into() })
+        Some(Self::will_due(client, connection.epoch))
     }
 
     fn end(client: &str, connection: &mut Connection) -> Vec<Effect> {
         let will = Self::publish(client, connection);
         connection.session_over = true;
-        let ended = Effect::SessionEnded { client: client.into(), epoch: connection.epoch };
+        let ended = Effect::SessionEnded { client: client.into(), epoch: connection.epoch, holder: NODE };
         will.into_iter().chain([ended]).collect()
     }
 
@@ -95,7 +98,7 @@ impl Model {
         self.gone.extend(gone.map(|all| all.last().unwrap().epoch));
     }
 
-    fn acquire(&mut self, by: NodeId, client: &str, clean: bool, expiry_secs: u32, delay: Option<u32>) -> Applied {
+    fn acquire(&mut self, client: &str, clean: bool, expiry_secs: u32, delay: Option<u32>) -> Applied {
         let mut effects = self.run_due(Some(client));
         let mut displaced = None;
         let mut session_present = false;
@@ -103,9 +106,6 @@ impl Model {
         let mut epoch = self.gone.iter().max().unwrap_or(&0) + 1;
         if let Some(last) = all.last_mut() {
             if !last.session_over {
-                if last.by != by {
-                    return Applied { outcome: Outcome::Refused(Refusal::HeldElsewhere), effects, changes: Vec::new() };
-                }
                 displaced = last.ended_at.is_none().then_some(last.epoch);
                 if clean || last.expiry_secs == 0 {
                     effects.extend(Self::end(client, last));
@@ -129,15 +129,15 @@ impl Model {
         }
         let will = if delay.is_some() { Will::Armed } else { Will::Gone };
         let delay_secs = delay.unwrap_or(0);
-        all.push(Connection { epoch, by, expiry_secs, will, delay_secs, ended_at: None, session_over: false });
+        all.push(Connection { epoch, expiry_secs, will, delay_secs, ended_at: None, session_over: false });
         let outcome = Outcome::Acquired { epoch, session_present, displaced };
         Applied { outcome, effects, changes: Vec::new() }
     }
 
-    fn detach(&mut self, by: NodeId, client: &str, epoch: SessionEpoch, fate: WillFate, expiry_secs: u32) -> Applied {
+    fn detach(&mut self, client: &str, epoch: SessionEpoch, fate: WillFate, expiry_secs: u32) -> Applied {
         let now = self.now;
         let last = self.clients.get_mut(client).and_then(|all| all.last_mut());
-        let Some(last) = last.filter(|last| last.epoch == epoch && last.ended_at.is_none() && last.by == by) else {
+        let Some(last) = last.filter(|last| last.epoch == epoch && last.ended_at.is_none()) else {
             return Applied {
                 outcome: Outcome::Refused(Refusal::NotConnected),
                 effects: Vec::new(),
@@ -163,16 +163,24 @@ impl Model {
             None => Outcome::Refused(Refusal::NotDue),
         };
         self.note_gone();
-        Applied { outcome, effects: Vec::new(), changes: Vec::new() }
+        let forgotten = Effect::WillForgotten { client: client.into(), epoch };
+        let effects = if outcome == Outcome::Done { vec![forgotten] } else { Vec::new() };
+        Applied { outcome, effects, changes: Vec::new() }
     }
 
-    fn restart(&mut self, node: NodeId) {
+    /// The node comes back with nothing, and the next tick follows at once.
+    fn restart(&mut self) -> Vec<Effect> {
         let now = self.now;
+        let all = self.clients.iter().flat_map(|(client, all)| all.iter().map(move |connection| (client, connection)));
+        let due = all.filter(|(_, connection)| connection.will == Will::Due);
+        let mut effects: Vec<_> = due.map(|(client, connection)| Self::will_due(client, connection.epoch)).collect();
         let last = self.clients.values_mut().filter_map(|all| all.last_mut());
-        for connection in last.filter(|last| last.by == node && !last.session_over) {
+        for connection in last.filter(|last| !last.session_over) {
             connection.ended_at = Some(now);
             connection.expiry_secs = 0;
         }
+        effects.extend(self.run_due(None));
+        effects
     }
 
     /// What the model makes of a step; `None` for what it has no opinion on.
@@ -180,18 +188,14 @@ impl Model {
         self.now = self.now.max(now);
         match step.command.clone() {
             Command::Acquire { client, clean, expiry_secs, will } => {
-                Some(self.acquire(step.by, &client, clean, expiry_secs, will.map(|will| will.delay_secs)))
+                Some(self.acquire(&client, clean, expiry_secs, will.map(|will| will.delay_secs)))
             }
             Command::Detach { client, epoch, will, expiry_secs } => {
-                Some(self.detach(step.by, &client, epoch, will, expiry_secs))
+                Some(self.detach(&client, epoch, will, expiry_secs))
             }
             Command::WillDone { client, epoch } => Some(self.will_done(&client, epoch)),
             Command::Tick => Some(Applied { outcome: Outcome::Done, effects: self.run_due(None), changes: Vec::new() }),
-            Command::Register { node, .. } => {
-                self.restart(node);
-                None
-            }
-            Command::Routes { .. } | Command::ShareRoutes { .. } => None,
+            _ => None,
         }
     }
 
@@ -214,11 +218,17 @@ impl Model {
 
 proptest! {
     #[test]
-    fn agrees_with_the_state_at_every_step(steps in steps(any_command())) {
+    fn agrees_with_the_state_at_every_step(steps in steps_of_one(any_command())) {
         let (mut state, mut model, mut now) = (ControlState::new(), Model::default(), 0);
+        state.apply(0, (NODE, 0), register(NODE));
         for step in steps {
             now += step.after;
             let applied = step.apply(&mut state, now);
+            if let Command::Register { .. } = step.command {
+                model.now = now;
+                let ticked = state.apply(now, (NODE, 0), Command::Tick).effects;
+                prop_assert_eq!(sorted(&ticked), sorted(&model.restart()));
+            }
             if let Some(expected) = model.apply(now, &step) {
                 prop_assert_eq!(applied, expected, "{:?} at {}", step, now);
             }

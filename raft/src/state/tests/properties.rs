@@ -1,42 +1,12 @@
-//! What holds for every sequence of commands.
+//! What holds for every sequence of commands of one node. For several see `cluster_properties.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// What of a state the effects are the difference of.
-#[derive(Default)]
-struct View {
-    sessions: BTreeMap<ClientId, Session>,
-    wills_due: Vec<Effect>,
-}
-
-impl View {
-    fn of(state: &ControlState) -> Self {
-        let sessions = state.clients().filter_map(|client| Some((Arc::clone(client), state.session(client)?)));
-        Self { sessions: sessions.collect(), wills_due: state.wills_due().collect() }
-    }
-
-    /// What happened from `self` to `later`, in no particular order.
-    fn effects_until(&self, later: &Self) -> Vec<Effect> {
-        let ended = self
-            .sessions
-            .iter()
-            .filter(|&(client, session)| later.sessions.get(client).is_none_or(|now| now.began != session.began));
-        let ended =
-            ended.map(|(client, session)| Effect::SessionEnded { client: Arc::clone(client), epoch: session.epoch });
-        let due = later.wills_due.iter().filter(|effect| !self.wills_due.contains(effect));
-        due.cloned().chain(ended).collect()
-    }
-}
-
-fn sorted(mut effects: Vec<Effect>) -> Vec<String> {
-    effects.sort_by_key(|effect| format!("{effect:?}"));
-    effects.iter().map(|effect| format!("{effect:?}")).collect()
-}
-
 fn run(steps: &[Step], mut each: impl FnMut(&Step, &Applied, &ControlState)) -> ControlState {
     let (mut state, mut now) = (ControlState::new(), 0);
+    state.apply(0, (NODE, 0), register(NODE));
     for step in steps {
         now += step.after;
         let applied = step.apply(&mut state, now);
@@ -47,7 +17,7 @@ fn run(steps: &[Step], mut each: impl FnMut(&Step, &Applied, &ControlState)) -> 
 
 proptest! {
     #[test]
-    fn the_same_commands_make_the_same_digest(steps in steps(any_command())) {
+    fn the_same_commands_make_the_same_digest(steps in steps_of_one(any_command())) {
         let mut digests = Vec::new();
         run(&steps, |_, _, state| digests.push(state.digest()));
         let mut again = Vec::new();
@@ -58,28 +28,23 @@ proptest! {
     }
 
     #[test]
-    fn effects_are_the_difference_of_two_states(steps in steps(any_command())) {
-        let mut before = View::default();
-        run(&steps, |step, applied, state| {
-            let after = View::of(state);
-            assert_eq!(sorted(applied.effects.clone()), sorted(before.effects_until(&after)), "{step:?}");
-            before = after;
-        });
-    }
-
-    #[test]
-    fn a_will_is_due_once_and_a_session_ends_once_and_after_its_will(steps in steps(any_command())) {
+    fn a_will_is_due_once_and_a_session_ends_once_and_after_its_will(steps in steps_of_one(any_command())) {
         let mut seen = BTreeSet::new();
         let mut ended = BTreeMap::new();
-        run(&steps, |_, applied, _| {
+        let mut runs = 0;
+        run(&steps, |step, applied, _| {
+            runs += usize::from(matches!(step.command, Command::Register { .. }));
             for effect in &applied.effects {
                 let (client, epoch, what) = match effect {
                     Effect::WillDue { client, epoch, .. } => (client, *epoch, "will"),
-                    Effect::SessionEnded { client, epoch } => (client, *epoch, "ended"),
+                    Effect::SessionEnded { client, epoch, .. } => (client, *epoch, "ended"),
+                    _ => continue,
                 };
-                assert!(seen.insert((Arc::clone(client), epoch, what)), "{effect:?} a second time");
+                // The next incarnation is told once more what it has to publish.
+                let run = if what == "will" { runs } else { 0 };
+                assert!(seen.insert((Arc::clone(client), epoch, what, run)), "{effect:?} a second time");
                 let last = ended.get(client).copied().unwrap_or(0);
-                assert!(epoch > last, "{effect:?} after the end of {last}");
+                assert!(epoch > last || run > 0, "{effect:?} after the end of {last}");
                 if what == "ended" {
                     ended.insert(Arc::clone(client), epoch);
                 }
@@ -88,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn epochs_of_a_client_only_grow(steps in steps(any_command())) {
+    fn epochs_of_a_client_only_grow(steps in steps_of_one(any_command())) {
         let mut last: BTreeMap<ClientId, SessionEpoch> = BTreeMap::new();
         run(&steps, |step, applied, _| {
             if let (Command::Acquire { client, .. }, Outcome::Acquired { epoch, .. }) = (&step.command, &applied.outcome) {
@@ -99,9 +64,10 @@ proptest! {
     }
 
     #[test]
-    fn a_session_is_resumed_or_not_however_often_anybody_ticks(steps in steps(any_lease_command())) {
+    fn a_session_is_resumed_or_not_however_often_anybody_ticks(steps in steps_of_one(any_lease_command())) {
         let mut ticked = ControlState::new();
-        let (mut seldom, mut now) = (ControlState::new(), 0);
+        ticked.apply(0, (NODE, 0), register(NODE));
+        let (mut seldom, mut now) = (ticked.clone(), 0);
         for step in steps.iter().filter(|step| !matches!(step.command, Command::WillDone { .. } | Command::Tick)) {
             now += step.after;
             ticked.apply(now, (NODE, 0), Command::Tick);
@@ -121,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn ticking_until_nothing_is_due_leaves_no_timer_behind(steps in steps(any_command())) {
+    fn ticking_until_nothing_is_due_leaves_no_timer_behind(steps in steps_of_one(any_command())) {
         let mut state = run(&steps, |_, _, _| ());
         let mut now = 0;
         while let Some(at) = state.next_due() {

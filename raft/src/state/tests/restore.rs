@@ -68,17 +68,10 @@ fn tick_all(node: &mut Standalone, now: u64, kept: &mut Kept) -> Vec<Effect> {
 }
 
 /// Leases and due Wills, but not the numbers that only one run has.
-fn what_lasts(node: &Standalone) -> u64 {
+fn what_lasts(node: &Standalone) -> (u64, Vec<Effect>) {
     let mut digest = Digest::default();
     node.state().leases.digest_table(&mut digest);
-    node.state().wills.digest(&mut digest);
-    digest.value()
-}
-
-fn sorted(effects: Vec<Effect>) -> Vec<String> {
-    let mut words: Vec<_> = effects.iter().map(|effect| format!("{effect:?}")).collect();
-    words.sort();
-    words
+    (digest.value(), node.state().wills_due().collect())
 }
 
 /// Ends every connection as a power cut would be seen from outside; returns the effects that matter after it.
@@ -118,7 +111,7 @@ proptest! {
         expected.extend(cut_all(&mut stayed, now, &mut kept));
         let now = now + downtime;
         expected.extend(tick_all(&mut stayed, now, &mut kept));
-        prop_assert_eq!(sorted(tick_all(&mut back, now, &mut disk)), sorted(expected));
+        prop_assert_eq!(sorted(&tick_all(&mut back, now, &mut disk)), sorted(&expected));
         prop_assert_eq!(what_lasts(&back), what_lasts(&stayed));
         prop_assert_eq!(back.next_due(), stayed.next_due());
         prop_assert_eq!(back.state().counts().connected, 0);
@@ -188,7 +181,10 @@ fn who_comes_back_first_finds_the_session() {
     let applied = node.propose(2_000, acquire("c", false, 10, None));
     assert_eq!(applied.outcome, Outcome::Acquired { epoch: 3, session_present: true, displaced: None });
     assert_eq!(applied.effects, []);
-    assert_eq!(node.state().session("c"), Some(Session { began: 1, epoch: 3, connected: true }));
+    assert_eq!(
+        node.state().session("c"),
+        Some(Session { began: 1, epoch: 3, connected: true, holder: NODE, claim: None, missing: false })
+    );
 }
 
 #[test]
@@ -226,7 +222,7 @@ fn wills_of_one_client_keep_their_order_though_it_comes_back_before_the_first_ti
         .iter()
         .filter_map(|effect| match effect {
             Effect::WillDue { epoch, .. } => Some(*epoch),
-            Effect::SessionEnded { .. } => None,
+            _ => None,
         })
         .collect();
     assert_eq!(epochs, [1, 2]);
@@ -301,7 +297,7 @@ fn an_image_that_no_state_makes_does_no_harm() {
 fn what_a_node_loses_by_registering_anew_is_written_too() {
     let mut kept = Kept::default();
     let mut node = first_start(&mut kept, [(0, acquire("c", true, 10, None)), (0, acquire("d", true, 10, Some(5)))]);
-    kept.write(node.propose(7, register(NODE)).changes);
+    kept.write(node.propose(7, restart(NODE, 1, false)).changes);
     assert!(kept.of("c").is_none());
     assert_eq!(
         kept.of("d").map(|image| (image.connected, image.detached_since, image.expiry_secs)),

@@ -4,7 +4,6 @@
 //! behind a semicolon the effects: `will 1` and `ended 1` for the Will and the session of connection 1.
 
 use super::*;
-use crate::command::Effect;
 use WillFate::{Drop, Keep};
 
 type Line = (u64, Command, &'static str);
@@ -31,11 +30,14 @@ fn in_words(applied: &Applied) -> String {
         Outcome::Routed { index } => format!("index {index}"),
         Outcome::Done => "done".to_owned(),
         Outcome::Refused(refusal) => format!("{refusal:?}"),
+        other => format!("{other:?}"),
     };
     for effect in &applied.effects {
         words += &match effect {
             Effect::WillDue { epoch, .. } => format!("; will {epoch}"),
             Effect::SessionEnded { epoch, .. } => format!("; ended {epoch}"),
+            // About nodes, and what one node needs no telling of.
+            _ => String::new(),
         };
     }
     words
@@ -240,7 +242,7 @@ fn a_node_that_starts_anew_has_lost_its_sessions() {
     let state = play([
         (0, acquire("c", false, 10, Some(5)), "c1 new"),
         (0, Command::Routes { add: vec!["a".into()], remove: vec![] }, "index 3"),
-        (7, register(NODE), "incarnation 2"),
+        (7, restart(NODE, 1, false), "incarnation 2"),
         (7, acquire("c", false, 10, None), "c2 new; will 1; ended 1"),
     ]);
     assert_eq!((state.counts().routes, state.counts().connected), (0, 1));
@@ -250,7 +252,7 @@ fn a_node_that_starts_anew_has_lost_its_sessions() {
 fn the_sessions_of_a_restarted_node_end_at_the_tick() {
     let state = play([
         (0, acquire("c", false, NEVER_EXPIRES, None), "c1 new"),
-        (7, register(NODE), "incarnation 2"),
+        (7, restart(NODE, 1, false), "incarnation 2"),
         (7, Command::Tick, "done; ended 1"),
     ]);
     assert_eq!(state.counts().leases, 0);
@@ -264,7 +266,6 @@ fn only_the_live_incarnation_of_a_node_is_heard() {
         assert_eq!(in_words(&applied), "NotLive");
     }
     state.apply(0, (OTHER, 0), register(OTHER));
-    assert_eq!(in_words(&state.apply(0, (OTHER, 1), acquire("c", true, 0, None))), "HeldElsewhere");
     assert_eq!(in_words(&state.apply(0, (OTHER, 1), detach("c", 1, Keep, 0))), "NotConnected");
 }
 
@@ -294,7 +295,7 @@ fn due_events_of_many_clients_come_in_slices_and_in_the_order_of_their_time() {
         assert_eq!(applied.effects.len(), expected);
         ended.extend(applied.effects.into_iter().map(|effect| match effect {
             Effect::SessionEnded { client, .. } => client.parse::<u32>().unwrap(),
-            Effect::WillDue { .. } => panic!("nobody has a Will"),
+            other => panic!("{other:?}"),
         }));
     }
     assert!(ended.is_sorted_by(|earlier, later| earlier > later));
@@ -315,7 +316,8 @@ fn a_route_keeps_the_index_that_added_it() {
     ]);
     assert_eq!(state.route(&"a".into()).collect::<Vec<_>>(), [(NODE, 6)]);
     assert_eq!(state.route(&"b/#".into()).count(), 0);
-    assert_eq!(state.routes().count(), 2);
+    let filters: Vec<_> = state.routes().map(|(filter, ..)| &**filter).collect();
+    assert_eq!(filters, ["a", "c"]);
 }
 
 #[test]
@@ -323,11 +325,12 @@ fn routes_of_two_nodes_do_not_touch_one_another() {
     let mut state = play([]);
     state.apply(0, (OTHER, 0), register(OTHER));
     let group: ShareRoute = ("g".into(), "a".into());
+    let one = ShareMembers::new(1, false);
     for (node, remove) in [(NODE, vec![]), (OTHER, vec![]), (NODE, vec![group.clone()])] {
-        let add = if remove.is_empty() { vec![group.clone()] } else { vec![] };
-        state.apply(0, (node, 1), Command::ShareRoutes { add, remove });
+        let set = if remove.is_empty() { vec![(group.clone(), one)] } else { vec![] };
+        state.apply(0, (node, 1), Command::ShareRoutes { set, remove });
     }
-    assert_eq!(state.share_route(&group).collect::<Vec<_>>(), [(OTHER, 4)]);
-    assert_eq!(state.share_routes().collect::<Vec<_>>(), [&group]);
+    assert_eq!(state.share_route(&group).collect::<Vec<_>>(), [(OTHER, 4, one)]);
+    assert_eq!(state.share_routes().collect::<Vec<_>>(), [(&group, OTHER, 4, one)]);
     assert_eq!(state.counts().share_routes, 1);
 }

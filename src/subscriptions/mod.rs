@@ -8,14 +8,19 @@
 //! Order that keeps the promise of SUBACK: a subscriber enters the index of its shard first, then the node's; it leaves them in the same
 //! order, and what arrives for it in between finds nobody.
 
+mod cluster_index;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
+use holdfast_raft::ShareMembers;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::mqtt::SubscriptionOptions;
-use crate::topic::FilterTree;
+use crate::topic::{FilterTree, TopicFilter};
+
+pub use cluster_index::{ClusterIndex, NodeSlot, ShareNode};
 
 /// The number of a session in the table of its shard.
 pub type SessionKey = u32;
@@ -146,6 +151,8 @@ pub struct Picked {
     pub member: Member,
     /// The text of the shared subscription, `$share/name/filter`.
     pub share: Arc<str>,
+    /// What this node has of the group.
+    pub group: ShareMembers,
 }
 
 /// The members of one shared subscription (4.8.2). Those that are connected stand in front, so that picking one, and every change, costs the
@@ -170,6 +177,14 @@ impl ShareGroup {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let among = if self.connected > 0 { self.connected } else { self.members.len() };
         turn.checked_rem(among).map(|place| &self.members[place])
+    }
+
+    fn members(&self) -> ShareMembers {
+        ShareMembers::new(self.connected as u64, self.members.len() > self.connected)
+    }
+
+    fn picked(&self) -> Option<Picked> {
+        self.pick().map(|member| Picked { member: member.clone(), share: self.share.clone(), group: self.members() })
     }
 
     fn insert(&mut self, member: Member) {
@@ -345,11 +360,7 @@ impl NodeIndex {
             return;
         }
         self.shares.read().groups.for_each_match(topic, |groups| {
-            for group in groups {
-                if let Some(member) = group.pick() {
-                    each(Picked { member: member.clone(), share: group.share.clone() });
-                }
-            }
+            groups.iter().filter_map(ShareGroup::picked).for_each(&mut each);
         });
     }
 
@@ -357,7 +368,13 @@ impl NodeIndex {
     pub fn pick_again(&self, share: &str, filter: &str) -> Option<Picked> {
         let shares = self.shares.read();
         let group = shares.groups.get(filter)?.iter().find(|group| &*group.share == share)?;
-        group.pick().map(|member| Picked { member: member.clone(), share: group.share.clone() })
+        group.picked()
+    }
+
+    /// What this node has of a group; `None`: no member.
+    pub fn share_members(&self, share: &str, filter: &str) -> Option<ShareMembers> {
+        let shares = self.shares.read();
+        shares.groups.get(filter)?.iter().find(|group| &*group.share == share).map(ShareGroup::members)
     }
 
     /// Whether a member of the group is connected.
@@ -365,6 +382,25 @@ impl NodeIndex {
         let shares = self.shares.read();
         let mut groups = shares.groups.get(filter).into_iter().flatten();
         groups.any(|group| &*group.share == share && group.connected > 0)
+    }
+
+    /// Whether anybody on this node wants a filter, which may have a share prefix.
+    pub fn has(&self, text: &str) -> bool {
+        match TopicFilter::parse(text) {
+            Ok(TopicFilter { share: Some(_), filter }) => self.share_members(text, filter).is_some(),
+            _ => self.filters.read().get(text).is_some(),
+        }
+    }
+
+    /// Every filter with a subscriber on this node, shared ones left out.
+    pub fn for_each_filter(&self, mut each: impl FnMut(&str)) {
+        self.filters.read().for_each(|filter, _| each(filter));
+    }
+
+    /// Every share group with a member on this node, and what of it is here.
+    pub fn for_each_share(&self, mut each: impl FnMut(&str, ShareMembers)) {
+        let mut each_of = |groups: &Vec<ShareGroup>| groups.iter().for_each(|group| each(&group.share, group.members()));
+        self.shares.read().groups.for_each(|_, groups| each_of(groups));
     }
 
     /// Filters with a subscriber on this node, shared ones left out.

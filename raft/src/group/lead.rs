@@ -1,0 +1,393 @@
+//! The duties of the leader.
+//!
+//! It answers renewals and expires who does not renew, registers nodes, proposes what is due, and changes the membership, one step at a time. All that it remembers for it is of its
+//! term: another leader begins anew, from the state and from what nodes repeat.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use openraft::raft::ClientWriteResponse;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{AGAIN, Inner, LeaveError, Recent};
+use crate::clock::boot_ms;
+use crate::command::{Command, Incarnation, NodeId};
+use crate::entry::{Batch, BatchOrigin, Member, TypeConfig};
+use crate::liveness::{Answer, Asking, Renewals, Timing};
+use crate::membership::{MemberStep, Members, next_step};
+use crate::network::Answer as RpcAnswer;
+use crate::state_machine::{Held, decode_commands, encode_commands};
+use crate::wire::{Control, Lane, Message};
+
+/// Milliseconds for which a wish that is not repeated counts.
+const WISH_MS: u64 = 3000;
+/// Entries that a learner may lack to be counted as caught up.
+const CAUGHT_UP_ENTRIES: u64 = 64;
+/// A change of the membership that takes longer is given up and tried again.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+/// Milliseconds for which nothing is proposed anew that has not been applied.
+const HOUSEKEEPING_MS: u64 = 1000;
+/// Answers of openraft that nobody reads, kept so that it does not complain.
+const ANSWERS_MAX: usize = 4096;
+
+type WriteAnswer =
+    oneshot::Receiver<Result<ClientWriteResponse<TypeConfig>, openraft::error::ClientWriteError<u128, Member>>>;
+
+/// A member that is to go.
+#[derive(Debug, Clone)]
+struct Departing {
+    id: u128,
+    request: u64,
+    asker: u128,
+}
+
+/// What a leader remembers in its term.
+pub(super) struct Lead {
+    term: Option<u64>,
+    renewals: Renewals,
+    /// Who wants to be a member, under which name.
+    joining: Recent<String>,
+    /// Who was proposed to be registered, under which run.
+    registering: Recent<u64>,
+    departing: Option<(Departing, u64)>,
+    /// When housekeeping was last proposed, and its place in the log is not yet applied.
+    kept_at: u64,
+    answers: VecDeque<WriteAnswer>,
+}
+
+impl Lead {
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            term: None,
+            renewals: Renewals::new(timing),
+            joining: HashMap::new(),
+            registering: HashMap::new(),
+            departing: None,
+            kept_at: 0,
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Takes the answer to a write, which says nothing that applying does not say.
+    pub fn await_answer(&mut self, answer: WriteAnswer) {
+        self.answers.push_back(answer);
+        while self.answers.len() > ANSWERS_MAX || self.answers.front_mut().is_some_and(|first| !is_open(first)) {
+            self.answers.pop_front();
+        }
+    }
+
+    /// In line with openraft: in `term` this node leads, and `proven` says whether it has applied an entry of that term.
+    fn follow(&mut self, term: Option<u64>, proven: bool, now: u64) {
+        if self.term != term {
+            self.term = term;
+            self.renewals.end();
+            self.joining.clear();
+            self.registering.clear();
+            self.departing = None;
+        }
+        if proven {
+            self.renewals.begin(now);
+        }
+    }
+}
+
+fn is_open(answer: &mut WriteAnswer) -> bool {
+    matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+}
+
+impl Inner {
+    /// What a renewal is answered by this node, if it leads.
+    pub(super) fn answer_renewal(&self, node: NodeId, asking: Asking, now: u64) -> Answer {
+        let Some(term) = self.leading_term() else { return Answer::Silence };
+        let quorum_at = self.quorum_at(term);
+        let member = self.members().nodes.contains_key(&node.0);
+        let held = self.machine.read();
+        let live = held.state.live_nodes().find(|live| live.id == node).map(|live| live.incarnation);
+        let proven = is_own_term(&held, term, self.me());
+        let mut lead = self.lead.lock();
+        drop(held);
+        lead.follow(Some(term), proven, now);
+        if member { lead.renewals.renew(node, asking, live, quorum_at, now) } else { Answer::Silence }
+    }
+
+    /// A message for the leader, which this node is or was just now.
+    pub(super) fn lead_with(self: &Arc<Self>, message: Message) {
+        match message {
+            Message::Propose { batch, .. } => self.take_batch(batch),
+            Message::Control(Control::Register { node, name, run, versions, intact, linked, .. }) => {
+                let linked = linked.into_iter().map(NodeId).collect();
+                let node = NodeId(node);
+                self.register_node(Command::Register { node, name, run, versions, intact }, node, run, &linked);
+            }
+            Message::Control(Control::Join { node, name, .. }) => {
+                self.lead.lock().joining.insert(node, (name, boot_ms()));
+                self.nudge.notify_one();
+            }
+            Message::Control(Control::Depart { request, asker, who, force, .. }) => {
+                self.begin_departure(request, asker, &who, force);
+            }
+            _ => {}
+        }
+    }
+
+    /// Only what every node can decode goes into the log, since there it would stop them all.
+    fn take_batch(&self, batch: Batch) {
+        let BatchOrigin::Node { node, .. } = batch.origin else { return };
+        if node != self.me()
+            && let Err(fault) = decode_commands(&batch)
+        {
+            tracing::error!(node = %NodeId(node), fault, "a batch of another node cannot be read and is dropped");
+            return;
+        }
+        self.write(batch);
+    }
+
+    /// Registers a node that has links to every live node that this leader hears.
+    fn register_node(&self, command: Command, node: NodeId, run: u64, linked: &BTreeSet<NodeId>) {
+        let now = boot_ms();
+        let live: Vec<NodeId> = self.machine.read().state.live_nodes().map(|live| live.id).collect();
+        if !self.members().nodes.contains_key(&node.0) {
+            return;
+        }
+        let mut lead = self.lead.lock();
+        let unlinked =
+            |other: &&NodeId| **other != node && !linked.contains(other) && lead.renewals.is_heard(**other, now);
+        if !lead.renewals.is_leading() || live.iter().any(|other| unlinked(&other)) {
+            return;
+        }
+        let proposed = lead.registering.get(&node.0);
+        let recent = |at: u64| u128::from(now.saturating_sub(at)) < AGAIN.as_millis();
+        if proposed.is_some_and(|(last, at)| *last == run && recent(*at)) {
+            return;
+        }
+        lead.registering.insert(node.0, (run, now));
+        drop(lead);
+        self.propose_as_leader(&[command]);
+    }
+
+    fn propose_as_leader(&self, commands: &[Command]) {
+        let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
+        self.write(Batch { at: 0, origin: BatchOrigin::Leader, count, commands: encode_commands(commands) });
+    }
+
+    /// The leader's part of a turn.
+    pub(super) fn lead_turn(self: &Arc<Self>, now: u64) {
+        let term = self.leading_term();
+        let Some(leading) = term else {
+            self.lead.lock().follow(None, false, now);
+            return;
+        };
+        let members = self.members();
+        let voters: BTreeSet<NodeId> = members.voters.iter().copied().map(NodeId).collect();
+        let held = self.machine.read();
+        let live: Vec<(NodeId, Incarnation)> =
+            held.state.live_nodes().map(|live| (live.id, live.incarnation)).collect();
+        let chores = chores(&held, &members);
+        let proven = is_own_term(&held, leading, self.me());
+        drop(held);
+        let mut commands = Vec::new();
+        {
+            let mut lead = self.lead.lock();
+            lead.follow(term, proven, now);
+            if !lead.renewals.is_leading() {
+                return;
+            }
+            lead.renewals.observe(&live, now);
+            for verdict in lead.renewals.verdicts(&voters, self.options.node, now) {
+                let (node, incarnation, complained_of) = (verdict.node, verdict.incarnation, verdict.complained_of);
+                tracing::warn!(%node, incarnation, complained_of, "a node is expired");
+                commands.push(Command::ExpireNode { node, incarnation });
+            }
+            let idle = lead.answers.iter_mut().all(|answer| !is_open(answer));
+            if !chores.is_empty() && (idle || now.saturating_sub(lead.kept_at) >= HOUSEKEEPING_MS) {
+                lead.kept_at = now;
+                commands.extend(chores);
+            }
+        }
+        if !commands.is_empty() {
+            self.propose_as_leader(&commands);
+        }
+        self.change_members(&members, &live, now);
+    }
+
+    /// Takes the next step of who comes and who goes.
+    fn change_members(self: &Arc<Self>, members: &Members, live: &[(NodeId, Incarnation)], now: u64) {
+        let caught_up = self.caught_up();
+        let step = {
+            let mut lead = self.lead.lock();
+            lead.joining.retain(|_, (_, at)| now.saturating_sub(*at) < WISH_MS);
+            let joining: BTreeMap<u128, String> =
+                lead.joining.iter().map(|(id, (name, _))| (*id, name.clone())).collect();
+            let alive =
+                |id: u128| live.iter().any(|(node, _)| node.0 == id) || joining.contains_key(&id) || self.is_linked(id);
+            let leaving = lead.departing.as_ref().map(|(departing, _)| departing.id);
+            // Its incarnation ends first, while this leader can still say so.
+            let leaving = leaving.filter(|id| !live.iter().any(|(node, _)| node.0 == *id));
+            next_step(members, &joining, leaving, |id| caught_up.contains(&id), alive)
+        };
+        self.finish_departure(members, now);
+        if let Some(step) = step
+            && !self.changing.swap(true, Ordering::AcqRel)
+        {
+            self.runtime.spawn(self.clone().take_step(step));
+        }
+    }
+
+    fn is_linked(&self, id: u128) -> bool {
+        id == self.me() || self.rpc.linked().contains(&NodeId(id))
+    }
+
+    /// The members that have all but the newest of the log.
+    fn caught_up(&self) -> BTreeSet<u128> {
+        let metrics = self.metrics.borrow();
+        let last = metrics.last_log_index.unwrap_or(0);
+        let matched = metrics.replication.iter().flatten();
+        let near = matched.filter(|(_, id)| id.is_some_and(|id| id.index + CAUGHT_UP_ENTRIES >= last));
+        near.map(|(id, _)| *id).collect()
+    }
+
+    async fn take_step(self: Arc<Self>, step: MemberStep) {
+        tracing::info!(?step, "the membership changes");
+        let change = match step {
+            MemberStep::AddLearner { id, name } => ChangeMembers::AddNodes(BTreeMap::from([(id, Member { name })])),
+            MemberStep::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
+            MemberStep::RemoveLearner(id) => ChangeMembers::RemoveNodes(BTreeSet::from([id])),
+            MemberStep::Refuse { id, reason } => {
+                self.lead.lock().joining.remove(&id);
+                self.refuse_departure(id, &reason);
+                self.rpc.control(NodeId(id), Control::JoinRefused { reason });
+                self.changing.store(false, Ordering::Release);
+                return;
+            }
+        };
+        match tokio::time::timeout(CHANGE_PATIENCE, self.raft.change_membership(change, false)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the membership cannot be changed now"),
+            Err(_) => tracing::warn!("a change of the membership takes too long"),
+        }
+        self.changing.store(false, Ordering::Release);
+        self.nudge.notify_one();
+    }
+
+    /// Asks the leader to let a member go, and again until it answers.
+    pub(super) async fn depart(
+        self: &Arc<Self>,
+        who: String,
+        force: bool,
+        deadline: Instant,
+    ) -> Result<(), LeaveError> {
+        let mut why = "the cluster has no leader".to_owned();
+        while Instant::now() < deadline {
+            let asker = self.me();
+            let message =
+                |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force });
+            let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
+            let answer = match self.leader() {
+                Some(leader) if leader == asker => {
+                    let lead = |request| {
+                        self.lead_with(message(request));
+                        true
+                    };
+                    self.rpc.ask_by(asker, patience, lead).await
+                }
+                Some(leader) => self.rpc.ask(leader, Lane::Control, patience, message).await,
+                None => Err(crate::network::Unanswered::NoLink),
+            };
+            match answer {
+                Ok(RpcAnswer::Depart(None)) => return Ok(()),
+                Ok(RpcAnswer::Depart(Some(reason))) => return Err(LeaveError::Refused(reason)),
+                Ok(_) => {}
+                Err(unanswered) => why = unanswered.to_string(),
+            }
+            tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
+        }
+        Err(LeaveError::Deadline(why))
+    }
+
+    fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {
+        let now = boot_ms();
+        let Some(id) = self.members().find(who) else {
+            return self.answer_departure(asker, request, (force).then(|| format!("there is no member {who}")));
+        };
+        let incarnation = {
+            let held = self.machine.read();
+            held.state.live_nodes().find(|live| live.id.0 == id).map(|live| live.incarnation)
+        };
+        let mut lead = self.lead.lock();
+        if force && (incarnation.is_some() || lead.renewals.is_heard(NodeId(id), now)) {
+            drop(lead);
+            return self.answer_departure(asker, request, Some(format!("node {who} is alive: let it leave by itself")));
+        }
+        let busy =
+            lead.departing.as_ref().is_some_and(|(other, at)| other.id != id && now.saturating_sub(*at) < WISH_MS);
+        if busy {
+            drop(lead);
+            return self.answer_departure(asker, request, Some("another member is just leaving".to_owned()));
+        }
+        lead.departing = Some((Departing { id, request, asker }, now));
+        drop(lead);
+        if let Some(incarnation) = incarnation {
+            self.propose_as_leader(&[Command::ExpireNode { node: NodeId(id), incarnation }]);
+        }
+        self.nudge.notify_one();
+    }
+
+    /// Answers when the member is none any more.
+    fn finish_departure(&self, members: &Members, now: u64) {
+        let mut lead = self.lead.lock();
+        let Some((departing, at)) = lead.departing.clone() else { return };
+        let gone = !members.nodes.contains_key(&departing.id);
+        if gone || now.saturating_sub(at) >= WISH_MS {
+            lead.departing = None;
+        }
+        drop(lead);
+        if gone {
+            self.answer_departure(departing.asker, departing.request, None);
+        }
+    }
+
+    fn refuse_departure(&self, id: u128, reason: &str) {
+        let departing = {
+            let mut lead = self.lead.lock();
+            lead.departing.take_if(|(departing, _)| departing.id == id)
+        };
+        if let Some((departing, _)) = departing {
+            self.answer_departure(departing.asker, departing.request, Some(reason.to_owned()));
+        }
+    }
+
+    fn answer_departure(&self, asker: u128, request: u64, refused: Option<String>) {
+        if asker == self.me() {
+            self.rpc.answered(asker, request, RpcAnswer::Depart(refused));
+        } else {
+            self.rpc.control(NodeId(asker), Control::DepartAnswer { request, refused });
+        }
+    }
+}
+
+/// Whether an entry of this leader's own term is applied here.
+fn is_own_term(held: &Held, term: u64, me: u128) -> bool {
+    held.last().is_some_and(|id| id.leader_id.term == term && id.leader_id.node_id == me)
+}
+
+/// What the state is waiting for the leader to say.
+fn chores(held: &Held, members: &Members) -> Vec<Command> {
+    let (state, now) = (&held.state, held.control_now());
+    let mut commands = Vec::new();
+    if state.next_due().is_some_and(|due| due <= now) {
+        commands.push(Command::Tick);
+    }
+    commands.extend(state.to_pass_on().map(|(node, incarnation)| Command::PassOn { node, incarnation }));
+    let least = state.nodes().filter(|node| node.live).map(|node| node.versions.1).min();
+    if let Some(n) = least.filter(|n| *n > state.cluster_version()) {
+        commands.push(Command::Version { n });
+    }
+    // Who is no member comes back under another id, if at all.
+    let gone = state.nodes().filter(|node| !node.live && !members.nodes.contains_key(&node.id.0));
+    commands.extend(gone.map(|node| Command::Forget { node: node.id }));
+    commands
+}

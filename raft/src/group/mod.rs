@@ -1,0 +1,412 @@
+//! One node's part in the Raft group: openraft, its log and network, the node's own incarnation, and the duties of a leader.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `options` | how a node is started; errors |
+//! | `receive` | what peers send |
+//! | `turn` | what a node does by itself, again and again: renew, register, join, found, send batches |
+//! | `lead` | what the leader does: answers renewals, expires, registers, ticks, changes the membership |
+//!
+//! # The life of a node
+//!
+//! 1. [`Group::start`]. What was on disk comes by [`Audience::installed`] and [`Audience::applied`]; the node votes and follows, but is nobody yet.
+//! 2. [`Group::register`], when it has links: the node gets an incarnation. Only from now on [`Group::propose`] takes anything. [`Audience::granted`] says until when it
+//!    may serve; before the first such call it may not.
+//! 3. Suspended (`granted` with a time that has passed): it waits. Renewed, it goes on under the same incarnation.
+//! 4. `granted(None)`: the incarnation is over; nothing that it proposed is answered any more. The node closes its clients and calls [`Group::register`] again.
+//! 5. [`Group::leave`] to go for good, and then or without that [`Group::stop`].
+//!
+//! Test to read first: `tests::proposals_of_all_nodes_are_applied_everywhere_and_answered_at_home`.
+
+mod lead;
+mod options;
+mod receive;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::metrics::RaftMetrics;
+use openraft::{Config, ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::batcher::Ticket;
+use crate::clock::boot_ms;
+use crate::command::{Command, Incarnation, NodeId};
+use crate::entry::{Member, Raft};
+use crate::home::{Audience, Home};
+use crate::liveness::Standing;
+use crate::log_store::LogStore;
+use crate::membership::Founding;
+use crate::network::{Network, Peers, Rpc};
+use crate::state::ControlState;
+use crate::state_machine::{Machine, StateMachine};
+use crate::wire::{Control, Lane};
+use lead::Lead;
+pub use options::{LeaveError, Options, RegisterError, StartError};
+use receive::Inbox;
+
+/// The nodes that owe this one something and made no progress for the lease time.
+pub type Complaints = Arc<dyn Fn() -> Vec<NodeId> + Send + Sync>;
+/// Whether the node does what it should: each shard turned and the journal committed within the lease time.
+pub type MayRenew = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// One node's part in the group; clones are the same node.
+#[derive(Clone)]
+pub struct Group(Arc<Inner>);
+
+struct Inner {
+    options: Options,
+    home: Arc<Home>,
+    rpc: Arc<Rpc>,
+    log: LogStore,
+    machine: Arc<Machine>,
+    raft: Raft,
+    metrics: watch::Receiver<RaftMetrics<u128, Member>>,
+    complaints: Complaints,
+    may_renew: MayRenew,
+    /// Only while the node is in no cluster.
+    founding: Mutex<Founding>,
+    /// A cluster is being founded or joined; its number is on its way to the disk.
+    adopting: AtomicBool,
+    lead: Mutex<Lead>,
+    /// One change of the membership at a time.
+    changing: AtomicBool,
+    inbox: Inbox,
+    turning: Mutex<turn::Turning>,
+    /// When the leader was last heard, by the boot clock.
+    leader_heard: AtomicU64,
+    /// Something is to be done before the next turn.
+    nudge: Notify,
+    stopped: watch::Sender<bool>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    runtime: tokio::runtime::Handle,
+}
+
+/// A member of the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberView {
+    pub id: NodeId,
+    pub name: String,
+    pub voter: bool,
+}
+
+/// How the group stands, as this node sees it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// 0: in none yet.
+    pub cluster_id: u128,
+    pub leader: Option<NodeId>,
+    pub term: u64,
+    /// Index of the last entry in the log, and of the last one applied.
+    pub last_log: Option<u64>,
+    pub applied: Option<u64>,
+    pub snapshot: Option<u64>,
+    pub members: Vec<MemberView>,
+    /// The leader has a majority, or this node hears from it.
+    pub quorum: bool,
+    pub standing: Standing,
+    pub incarnation: Option<Incarnation>,
+    /// Commands that were not taken: without an incarnation, too large, or too many.
+    pub discarded: u64,
+    /// Messages that were not understood, or of another cluster, or more than could be taken.
+    pub refused_messages: u64,
+    /// What the disk of the log last said, while it does not take what it should.
+    pub log_trouble: Option<String>,
+    /// Why openraft has stopped, if it has.
+    pub failed: Option<String>,
+}
+
+impl Group {
+    /// Starts the node's part in the group, on the runtime that this is called on. Nothing is waited for: whether there is a cluster, [`Group::register`] says.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(
+        options: Options,
+        network: Arc<dyn Network>,
+        audience: Arc<dyn Audience>,
+        complaints: Complaints,
+        may_renew: MayRenew,
+    ) -> Result<Group, StartError> {
+        options.check()?;
+        let me = options.node;
+        if let Some(dir) = &options.dir {
+            std::fs::create_dir_all(dir).map_err(log_error)?;
+        }
+        let log = LogStore::open(me.0, options.dir.as_ref().map(|dir| dir.join("log")).as_deref())?;
+        let home = Arc::new(Home::new(me, options.run, options.timing(), audience));
+        let machine = Arc::new(Machine::open(home.clone(), log.clone(), options.dir.as_deref())?);
+        let rpc = Arc::new(Rpc::new(network, log.clone(), options.election_ms.1));
+        let config = Arc::new(raft_config(&options)?);
+        let (peers, state_machine) = (Peers(rpc.clone()), StateMachine(machine.clone()));
+        let raft = Raft::new(me.0, config, peers, log.clone(), state_machine).await;
+        let raft = raft.map_err(|error| StartError::Raft(error.to_string()))?;
+        adopt_own_founding(&raft, &log).await?;
+        let inner = Arc::new(Inner {
+            home,
+            rpc,
+            log,
+            machine,
+            metrics: raft.metrics(),
+            raft,
+            complaints,
+            may_renew,
+            founding: Mutex::new(Founding::new(me, &options.name, options.expected_size)),
+            adopting: AtomicBool::new(false),
+            lead: Mutex::new(Lead::new(options.timing())),
+            changing: AtomicBool::new(false),
+            inbox: Inbox::default(),
+            turning: Mutex::default(),
+            leader_heard: AtomicU64::new(0),
+            nudge: Notify::new(),
+            stopped: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            runtime: tokio::runtime::Handle::current(),
+            options,
+        });
+        let tasks = [tokio::spawn(turn::send_batches(inner.clone())), tokio::spawn(turn::turns(inner.clone()))];
+        inner.tasks.lock().extend(tasks);
+        Ok(Group(inner))
+    }
+
+    /// What a peer's [`Network::send`] carried. Of one peer and lane in the order in which it was sent. Does not block.
+    pub fn receive(&self, from: NodeId, lane: Lane, message: Bytes) {
+        self.0.receive(from, lane, message);
+    }
+
+    /// The control link to `peer` is up both ways, or no longer.
+    pub fn link_changed(&self, peer: NodeId, up: bool) {
+        if up {
+            self.0.rpc.control(peer, Control::Hello { name: self.0.options.name.clone() });
+            if self.0.leader() == Some(peer.0) {
+                self.0.home.batcher.send_again();
+            }
+        }
+        self.0.nudge.notify_one();
+    }
+
+    /// Proposes commands, in order; never blocks. What becomes of them comes as [`AppliedEntry::own`](crate::AppliedEntry::own), by their tickets and in the same order,
+    /// unless the incarnation ends before. Without an incarnation they are dropped and counted. A single command has at most
+    /// [`COMMAND_BYTES_MAX`](crate::batcher::COMMAND_BYTES_MAX) bytes.
+    pub fn propose(&self, commands: impl IntoIterator<Item = (Ticket, Command)>) {
+        if !self.0.home.batcher.propose(commands) {
+            tracing::error!("too many commands wait for the cluster: this node's incarnation ends");
+            self.0.home.end();
+        }
+    }
+
+    /// Looks at the state. Not from within [`Audience`].
+    pub fn read<R>(&self, look: impl FnOnce(&ControlState) -> R) -> R {
+        look(&self.0.machine.read().state)
+    }
+
+    /// Tells all peers that all shards of this node route with the state of `index`. To be called once per turn at most.
+    pub fn tell_applied(&self, index: u64) {
+        for peer in self.0.rpc.linked() {
+            self.0.rpc.control(peer, Control::Applied { index });
+        }
+    }
+
+    /// Gets this node an incarnation, asking again until the leader has registered it. One that the node already has is returned at once.
+    ///
+    /// # Errors
+    /// [`RegisterError::Deadline`] if that took too long; it may be called again.
+    pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
+        self.0.home.want(true, random_run);
+        self.0.nudge.notify_one();
+        let (mut incarnation, mut stopped) = (self.0.home.watch(), self.0.stopped.subscribe());
+        let waited = tokio::select! {
+            registered = incarnation.wait_for(Option::is_some) => registered.map(|found| *found).unwrap_or_default(),
+            _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
+            () = tokio::time::sleep_until(deadline) => None,
+        };
+        match waited {
+            Some(incarnation) => Ok(incarnation),
+            None => {
+                self.0.home.want(false, random_run);
+                Err(RegisterError::Deadline(self.0.why_not_registered()))
+            }
+        }
+    }
+
+    /// Takes this node out of the group for good: its incarnation ends, the sessions that it holds are lost. The caller has closed its clients.
+    ///
+    /// # Errors
+    /// See [`LeaveError`].
+    pub async fn leave(&self, deadline: Instant) -> Result<(), LeaveError> {
+        self.0.home.end();
+        self.0.depart(format!("{}", self.0.home.me), false, deadline).await
+    }
+
+    /// Takes a member that is dead, by name or id, out of the group; the sessions that it held are lost.
+    ///
+    /// # Errors
+    /// See [`LeaveError`]: a node that is alive is refused.
+    pub async fn force_leave(&self, who: &str, deadline: Instant) -> Result<(), LeaveError> {
+        self.0.depart(who.to_owned(), true, deadline).await
+    }
+
+    /// Ends this node's part, log closed and all.
+    pub async fn stop(&self) {
+        self.0.stopped.send_replace(true);
+        self.0.home.end();
+        for task in std::mem::take(&mut *self.0.tasks.lock()) {
+            task.abort();
+        }
+        self.0.inbox.close();
+        let _ = self.0.raft.shutdown().await;
+        let log = self.0.log.clone();
+        let _ = tokio::task::spawn_blocking(move || log.close()).await;
+    }
+
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+}
+
+impl Inner {
+    /// The leader as openraft knows it; it may be dead.
+    fn leader(&self) -> Option<u128> {
+        self.metrics.borrow().current_leader
+    }
+
+    /// The term, if this node leads.
+    fn leading_term(&self) -> Option<u64> {
+        let metrics = self.metrics.borrow();
+        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
+    }
+
+    fn me(&self) -> u128 {
+        self.options.node.0
+    }
+
+    fn members(&self) -> crate::membership::Members {
+        let metrics = self.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        crate::membership::Members {
+            voters: membership.voter_ids().collect(),
+            nodes: membership.nodes().map(|(id, member)| (*id, member.clone())).collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    fn is_member(&self) -> bool {
+        self.metrics.borrow().membership_config.membership().get_node(&self.me()).is_some()
+    }
+
+    /// Whether the leader has been heard within two elections, or is this node and has a majority.
+    fn has_quorum(&self) -> bool {
+        let (now, patience) = (boot_ms(), 2 * self.options.election_ms.1);
+        match self.leading_term() {
+            Some(term) => self.quorum_at(term).is_some_and(|at| now.saturating_sub(at) < patience),
+            None => now.saturating_sub(self.leader_heard.load(Ordering::Relaxed)) < patience,
+        }
+    }
+
+    /// The newest time at which this node, leading in `term`, is known to have had a majority.
+    fn quorum_at(&self, term: u64) -> Option<u64> {
+        let configs = self.metrics.borrow().membership_config.membership().get_joint_config().clone();
+        self.rpc.quorum_at(term, self.me(), &configs)
+    }
+
+    fn why_not_registered(&self) -> String {
+        if self.log.cluster() == 0 {
+            return format!("this node is in no cluster, and sees {} others", self.rpc.linked().len());
+        }
+        match (self.is_member(), self.leader()) {
+            (false, _) => "the cluster has not taken this node as a member".to_owned(),
+            (true, None) => "the cluster has no leader".to_owned(),
+            (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),
+            (true, Some(leader)) => {
+                format!("leader {leader:032x} has not registered this node: has it links to all live nodes?")
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let members = self.members();
+        let view = |(id, member): (&u128, &Member)| MemberView {
+            id: NodeId(*id),
+            name: member.name.clone(),
+            voter: members.voters.contains(id),
+        };
+        let quorum = self.has_quorum();
+        let metrics = self.metrics.borrow();
+        Status {
+            cluster_id: self.log.cluster(),
+            leader: metrics.current_leader.map(NodeId),
+            term: metrics.current_term,
+            last_log: metrics.last_log_index,
+            applied: self.machine.applied().checked_sub(1),
+            snapshot: self.machine.snapshot_at(),
+            members: members.nodes.iter().map(view).collect(),
+            quorum,
+            standing: self.home.standing(),
+            incarnation: self.home.incarnation(),
+            discarded: self.home.batcher.discarded(),
+            refused_messages: self.inbox.refused(),
+            log_trouble: self.log.trouble(),
+            failed: metrics.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+/// A founder that stopped between the first entry of its log and the number of its cluster has told nobody: it takes any number.
+async fn adopt_own_founding(raft: &Raft, log: &LogStore) -> Result<(), StartError> {
+    let initialized = raft.is_initialized().await.map_err(|error| StartError::Raft(error.to_string()))?;
+    if initialized && log.cluster() == 0 {
+        let cluster = random_id().map_err(|error| StartError::Random(error.to_string()))?;
+        log.join_cluster(cluster).await;
+    }
+    Ok(())
+}
+
+fn raft_config(options: &Options) -> Result<Config, StartError> {
+    let config = Config {
+        cluster_name: String::new(),
+        election_timeout_min: options.election_ms.0,
+        election_timeout_max: options.election_ms.1,
+        heartbeat_interval: options.election_ms.0 / 3,
+        max_payload_entries: 512,
+        // Snapshots and purges are this crate's decision: see `turn`.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| StartError::Raft(error.to_string()))
+}
+
+fn log_error(error: std::io::Error) -> StartError {
+    StartError::Log(error.into())
+}
+
+fn random_id() -> Result<u128, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    // 0 stands for none.
+    Ok(u128::from_le_bytes(bytes).max(1))
+}
+
+/// For another registration of the same process. Without a random source the clock is as good as unique.
+fn random_run() -> u64 {
+    let mut bytes = [0; 8];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u64::from_le_bytes(bytes),
+        Err(_) => boot_ms(),
+    }
+}
+
+/// What is kept of each node that speaks, for a short time.
+type Recent<T> = HashMap<u128, (T, u64)>;
+
+/// Pause between two attempts of anything that is repeated until it has happened.
+const AGAIN: Duration = Duration::from_millis(200);

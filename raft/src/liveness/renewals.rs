@@ -1,0 +1,209 @@
+//! The leader's side: answers to renewals, and whom to expire.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Timing;
+use crate::command::{Incarnation, NodeId};
+
+/// What a renewal is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// So many milliseconds from when it was sent.
+    Granted(u64),
+    /// The incarnation is not live.
+    Expired,
+    /// Nothing: it is for the next leader to say, or for time.
+    Silence,
+}
+
+/// Whom to expire, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    /// Others complained, as opposed to silence.
+    pub complained_of: bool,
+}
+
+/// What the leader knows of one live incarnation.
+#[derive(Debug)]
+struct Heard {
+    incarnation: Incarnation,
+    /// When it was last answered, or else when this leader began or first saw it.
+    answered_at: u64,
+    /// When it last asked.
+    asked_at: Option<u64>,
+    complaints: Vec<NodeId>,
+    /// It is not answered any more, until it has expired.
+    condemned: bool,
+    /// Its expiry has been proposed, last at that time.
+    proposed_at: Option<u64>,
+}
+
+/// The renewals that a leader has seen in its term.
+#[derive(Debug)]
+pub struct Renewals {
+    timing: Timing,
+    /// When the leader had applied an entry of its own term.
+    since: Option<u64>,
+    heard: BTreeMap<NodeId, Heard>,
+    /// When somebody was last condemned for what others say.
+    condemned_at: Option<u64>,
+}
+
+impl Renewals {
+    #[must_use]
+    pub fn new(timing: Timing) -> Self {
+        Self { timing, since: None, heard: BTreeMap::new(), condemned_at: None }
+    }
+
+    /// This node leads and has applied an entry of its own term.
+    pub fn begin(&mut self, now: u64) {
+        if self.since.is_none() {
+            *self = Self { since: Some(now), ..Self::new(self.timing) };
+        }
+    }
+
+    /// It does not lead any more.
+    pub fn end(&mut self) {
+        *self = Self::new(self.timing);
+    }
+
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Brings in line with the state: `live` are all live incarnations.
+    pub fn observe(&mut self, live: &[(NodeId, Incarnation)], now: u64) {
+        self.heard.retain(|node, heard| live.contains(&(*node, heard.incarnation)));
+        for &(node, incarnation) in live {
+            self.heard.entry(node).or_insert_with(|| Heard {
+                incarnation,
+                answered_at: now,
+                asked_at: None,
+                complaints: Vec::new(),
+                condemned: false,
+                proposed_at: None,
+            });
+        }
+    }
+
+    /// A renewal of `node` came in. `live` is its live incarnation, `quorum_at` the newest time at which the leader is proven to have had its majority.
+    pub fn renew(
+        &mut self,
+        node: NodeId,
+        asking: Asking,
+        live: Option<Incarnation>,
+        quorum_at: Option<u64>,
+        now: u64,
+    ) -> Answer {
+        if self.since.is_none() {
+            return Answer::Silence;
+        }
+        match live {
+            Some(live) if live == asking.incarnation => {}
+            // A younger one than the state knows may be in the log.
+            Some(live) if live < asking.incarnation => return Answer::Silence,
+            _ => return Answer::Expired,
+        }
+        let heard = self.heard.entry(node).or_insert_with(|| Heard {
+            incarnation: asking.incarnation,
+            answered_at: now,
+            asked_at: None,
+            complaints: Vec::new(),
+            condemned: false,
+            proposed_at: None,
+        });
+        if heard.incarnation != asking.incarnation || heard.condemned || heard.proposed_at.is_some() {
+            return Answer::Silence;
+        }
+        heard.asked_at = Some(now);
+        heard.complaints = asking.complaints;
+        let age = quorum_at.map_or(u64::MAX, |at| now.saturating_sub(at));
+        let granted = self.timing.grant_ms().saturating_sub(age);
+        if granted == 0 {
+            return Answer::Silence;
+        }
+        heard.answered_at = now;
+        Answer::Granted(granted)
+    }
+
+    /// Whether `node` has asked within half a lease.
+    #[must_use]
+    pub fn is_heard(&self, node: NodeId, now: u64) -> bool {
+        let within = |at: u64| now.saturating_sub(at) <= self.timing.lease_ms / 2;
+        self.heard.get(&node).and_then(|heard| heard.asked_at).is_some_and(within)
+    }
+
+    /// Whom to expire now. Each is named again after a renewal interval while it is still live, because a proposal may be lost. `voters` is
+    /// all of them, `me` the leader.
+    pub fn verdicts(&mut self, voters: &BTreeSet<NodeId>, me: NodeId, now: u64) -> Vec<Verdict> {
+        let Some(since) = self.since else { return Vec::new() };
+        self.judge_complaints(voters, me, now);
+        let Timing { lease_ms, renew_ms, .. } = self.timing;
+        let mut verdicts = Vec::new();
+        for (&node, heard) in &mut self.heard {
+            let silent = now.saturating_sub(heard.answered_at.max(since)) >= lease_ms;
+            let again = heard.proposed_at.is_none_or(|at| now.saturating_sub(at) >= renew_ms);
+            if silent && again {
+                heard.proposed_at = Some(now);
+                let (incarnation, complained_of) = (heard.incarnation, heard.condemned);
+                verdicts.push(Verdict { node, incarnation, complained_of });
+            }
+        }
+        verdicts
+    }
+
+    /// Condemns the node in most of the complaints, unless too few voters would be left.
+    fn judge_complaints(&mut self, voters: &BTreeSet<NodeId>, me: NodeId, now: u64) {
+        let lease = self.timing.lease_ms;
+        if self.condemned_at.is_some_and(|at| now.saturating_sub(at) < lease) {
+            return;
+        }
+        let good: BTreeSet<NodeId> =
+            self.heard.iter().filter(|(_, heard)| heard.is_good(now, lease)).map(|(node, _)| *node).collect();
+        let Some(worst) = self.most_complained_of(&good, me) else { return };
+        let left = voters.iter().filter(|voter| **voter != worst && good.contains(voter)).count();
+        if left <= voters.len() / 2 {
+            return;
+        }
+        if let Some(heard) = self.heard.get_mut(&worst) {
+            heard.condemned = true;
+            self.condemned_at = Some(now);
+        }
+    }
+
+    /// Of the nodes in `good`, which complain about one another: the one in most pairs; then the one that more of them accuse; then one that does not lead;
+    /// then the one with the larger id.
+    fn most_complained_of(&self, good: &BTreeSet<NodeId>, me: NodeId) -> Option<NodeId> {
+        let mut pairs = BTreeSet::new();
+        let mut accused: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for node in good {
+            let complaints: BTreeSet<NodeId> = self.heard.get(node)?.complaints.iter().copied().collect();
+            for other in complaints.into_iter().filter(|other| other != node && good.contains(other)) {
+                pairs.insert(((*node).min(other), (*node).max(other)));
+                *accused.entry(other).or_default() += 1;
+            }
+        }
+        let in_pairs = |node: &NodeId| pairs.iter().filter(|(a, b)| a == node || b == node).count();
+        let guilt = |node: &NodeId| (in_pairs(node), accused.get(node).copied().unwrap_or(0), *node != me, *node);
+        good.iter().filter(|node| in_pairs(node) > 0).max_by_key(|node| guilt(node)).copied()
+    }
+}
+
+impl Heard {
+    /// Whether its word counts: it renews and is not on its way out.
+    fn is_good(&self, now: u64, lease_ms: u64) -> bool {
+        let recent = self.asked_at.is_some_and(|at| now.saturating_sub(at) < lease_ms);
+        recent && !self.condemned && self.proposed_at.is_none()
+    }
+}
+
+/// What a renewal says.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    pub incarnation: Incarnation,
+    /// Nodes that owe the sender something and made no progress for the lease time.
+    pub complaints: Vec<NodeId>,
+}

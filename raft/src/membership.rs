@@ -1,0 +1,217 @@
+//! Who is in the group: how a cluster is founded, and what its leader does about who comes and goes. [pure]
+//!
+//! **Founding.** Nodes that are in no cluster and see one another agree by the smallest id: it asks the next smaller ones for the promise to be in no other
+//! cluster, and when it has as many as the cluster is to begin with, itself included, it founds it. A promise lasts longer than the attempt that it was
+//! given to, so no node is counted in two.
+//!
+//! **Members.** A node joins as a learner and becomes a voter when it has caught up, while there are fewer than [`VOTERS_MAX`]. A new id under a known
+//! name takes the place of the old one, unless that is alive. One change at a time.
+//!
+//! Test to read first: `tests::the_smallest_id_founds_when_enough_have_promised`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::NodeId;
+use crate::entry::Member;
+
+/// Voters at most. More nodes than that only follow the log.
+pub const VOTERS_MAX: usize = 5;
+
+/// Milliseconds for which a promise binds.
+const PROMISE_MS: u64 = 10_000;
+/// Milliseconds within which the promises of one attempt must have come.
+const ATTEMPT_MS: u64 = 3_000;
+/// Milliseconds after which a node that says nothing more is not counted on.
+const SEEN_MS: u64 = 5_000;
+
+/// What to do to found a cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FoundingStep {
+    Wait,
+    /// Ask these nodes for their promise.
+    Ask {
+        attempt: u64,
+        of: Vec<NodeId>,
+    },
+    /// Found it with these nodes and their names, this one included.
+    Found(BTreeMap<NodeId, String>),
+}
+
+#[derive(Debug)]
+struct Attempt {
+    number: u64,
+    began: u64,
+    chosen: BTreeSet<NodeId>,
+    promised: BTreeMap<NodeId, String>,
+}
+
+/// A node without cluster.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    me: NodeId,
+    name: String,
+    size: usize,
+    /// Others without cluster, and when they last said so.
+    seen: BTreeMap<NodeId, u64>,
+    /// To whom, and until when.
+    promised: Option<(NodeId, u64)>,
+    attempt: Option<Attempt>,
+    attempts: u64,
+}
+
+impl Founding {
+    pub fn new(me: NodeId, name: &str, size: usize) -> Self {
+        let (name, size) = (name.to_owned(), size.max(1));
+        Self { me, name, size, seen: BTreeMap::new(), promised: None, attempt: None, attempts: 0 }
+    }
+
+    /// `node` says that it is in no cluster.
+    pub fn hello(&mut self, node: NodeId, now: u64) {
+        if node != self.me {
+            self.seen.insert(node, now);
+        }
+    }
+
+    /// `node` is in a cluster, or says nothing of itself.
+    pub fn forget(&mut self, node: NodeId) {
+        self.seen.remove(&node);
+    }
+
+    /// Whether `founder` gets the promise of this node.
+    pub fn asked(&mut self, founder: NodeId, now: u64) -> bool {
+        let free = self.promised_to(now).is_none_or(|other| other == founder);
+        if free {
+            self.promised = Some((founder, now + PROMISE_MS));
+            self.attempt = None;
+        }
+        free
+    }
+
+    /// `node` has given its promise.
+    pub fn promise(&mut self, node: NodeId, attempt: u64, name: String) {
+        if let Some(current) = &mut self.attempt
+            && current.number == attempt
+            && current.chosen.contains(&node)
+        {
+            current.promised.insert(node, name);
+        }
+    }
+
+    /// Whose cluster this node has promised to be in.
+    pub fn promised_to(&self, now: u64) -> Option<NodeId> {
+        self.promised.filter(|(_, until)| now < *until).map(|(founder, _)| founder)
+    }
+
+    /// What to do now, given the nodes that there are links to.
+    pub fn step(&mut self, linked: &[NodeId], now: u64) -> FoundingStep {
+        self.seen.retain(|node, at| now.saturating_sub(*at) < SEEN_MS && linked.contains(node));
+        let first = self.seen.keys().next().is_none_or(|smallest| self.me < *smallest);
+        let bound = self.promised_to(now).is_some_and(|founder| founder != self.me);
+        if !first || bound || self.seen.len() + 1 < self.size {
+            self.attempt = None;
+            return FoundingStep::Wait;
+        }
+        let chosen: BTreeSet<NodeId> = self.seen.keys().take(self.size - 1).copied().collect();
+        let stale = |attempt: &Attempt| now.saturating_sub(attempt.began) >= ATTEMPT_MS || attempt.chosen != chosen;
+        if self.attempt.as_ref().is_none_or(stale) {
+            self.attempts += 1;
+            self.promised = Some((self.me, now + PROMISE_MS));
+            let promised = BTreeMap::new();
+            self.attempt = Some(Attempt { number: self.attempts, began: now, chosen, promised });
+        }
+        let Some(attempt) = &self.attempt else { return FoundingStep::Wait };
+        if attempt.promised.len() == attempt.chosen.len() {
+            let mut members = attempt.promised.clone();
+            members.insert(self.me, self.name.clone());
+            return FoundingStep::Found(members);
+        }
+        let of = attempt.chosen.iter().filter(|node| !attempt.promised.contains_key(node)).copied().collect();
+        FoundingStep::Ask { attempt: attempt.number, of }
+    }
+}
+
+/// The members as the leader knows them.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Members {
+    pub voters: BTreeSet<u128>,
+    /// Voters and learners.
+    pub nodes: BTreeMap<u128, Member>,
+}
+
+impl Members {
+    /// The member that is meant by its name, or by its id in hexadecimal.
+    pub fn find(&self, who: &str) -> Option<u128> {
+        let by_name = self.nodes.iter().find(|(_, member)| member.name == who).map(|(id, _)| *id);
+        by_name.or_else(|| u128::from_str_radix(who, 16).ok().filter(|id| self.nodes.contains_key(id)))
+    }
+
+    /// Another member under the same name.
+    fn namesake(&self, id: u128, name: &str) -> Option<u128> {
+        self.nodes.iter().find(|(other, member)| **other != id && member.name == name).map(|(other, _)| *other)
+    }
+}
+
+/// A change of the membership.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MemberStep {
+    AddLearner {
+        id: u128,
+        name: String,
+    },
+    /// These are the voters from now on; whoever was one and is not among them is no member any more.
+    Voters(BTreeSet<u128>),
+    RemoveLearner(u128),
+    Refuse {
+        id: u128,
+        reason: String,
+    },
+}
+
+/// The next change, if one is due. `joining` want to be members; `caught_up` have all of the log; `alive` are heard or live in the state; `leaving` is to go.
+pub(crate) fn next_step(
+    members: &Members,
+    joining: &BTreeMap<u128, String>,
+    leaving: Option<u128>,
+    caught_up: impl Fn(u128) -> bool,
+    alive: impl Fn(u128) -> bool,
+) -> Option<MemberStep> {
+    if let Some(id) = leaving.filter(|id| members.nodes.contains_key(id)) {
+        return removal(members, id);
+    }
+    for (&id, name) in joining.iter().filter(|(id, _)| !members.nodes.contains_key(id)) {
+        return Some(match members.namesake(id, name).filter(|other| alive(*other)) {
+            Some(other) => {
+                MemberStep::Refuse { id, reason: format!("node {other:032x} is alive under the name {name}") }
+            }
+            None => MemberStep::AddLearner { id, name: name.clone() },
+        });
+    }
+    let learners = members.nodes.iter().filter(|(id, _)| !members.voters.contains(id));
+    for (&id, member) in learners.filter(|(id, _)| alive(**id) && caught_up(**id)) {
+        let mut voters = members.voters.clone();
+        match members.namesake(id, &member.name).filter(|other| !alive(*other)) {
+            Some(old) if voters.remove(&old) => {}
+            Some(old) => return Some(MemberStep::RemoveLearner(old)),
+            None if voters.len() < VOTERS_MAX => {}
+            None => continue,
+        }
+        voters.insert(id);
+        return Some(MemberStep::Voters(voters));
+    }
+    None
+}
+
+fn removal(members: &Members, id: u128) -> Option<MemberStep> {
+    if !members.voters.contains(&id) {
+        return Some(MemberStep::RemoveLearner(id));
+    }
+    let voters: BTreeSet<u128> = members.voters.iter().copied().filter(|voter| *voter != id).collect();
+    if voters.is_empty() {
+        return Some(MemberStep::Refuse { id, reason: "it is the last voter".to_owned() });
+    }
+    Some(MemberStep::Voters(voters))
+}
+
+#[cfg(test)]
+#[path = "membership_tests.rs"]
+mod tests;

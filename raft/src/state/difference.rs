@@ -1,0 +1,162 @@
+//! What follows from a jump: a node that has missed entries of the log and takes a newer state instead must do what their effects would have
+//! made it do, as far as it still matters.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::ControlState;
+use super::claims::WaitingClaim;
+use super::lease::{Flag, Lease, Phase};
+use super::nodes::{Node, Standing};
+use super::routes::{Route, RouteKey, Routes};
+use super::table::Entry;
+use super::wills::{DueWill, Publisher};
+use crate::command::{ClientId, Effect, NodeId};
+
+impl ControlState {
+    /// What the commands between `self` and `newer` have caused and what still stands: for a single command its effects, in some order. Missing is what
+    /// was begun and is over: claims, and Wills that became due and are done.
+    pub fn difference(&self, newer: &Self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.nodes_until(newer, &mut effects);
+        routes_until((&self.routes, self), (&newer.routes, newer), &mut effects);
+        routes_until((&self.share_routes, self), (&newer.share_routes, newer), &mut effects);
+        for entry in self.leases.table.iter() {
+            self.lease_until(entry, newer, &mut effects);
+        }
+        // Claims on leases that are only in the newer state, too.
+        for (client, claim) in &newer.leases.claims {
+            self.claim_until(client, claim, newer, &mut effects);
+        }
+        self.wills_until(newer, &mut effects);
+        effects
+    }
+
+    fn nodes_until(&self, newer: &Self, effects: &mut Vec<Effect>) {
+        for (_, before) in self.nodes.iter() {
+            let (node, incarnation) = (before.id, before.incarnation);
+            let now = newer.nodes.find(node).map(|slot| newer.nodes.get(slot));
+            // The next incarnation, without a time at which none of the node's routes counted.
+            let restarted = |now: &Node| now.routes_from <= self.index;
+            let goes_on = now.is_some_and(|now| {
+                now.standing == Standing::Live && (now.incarnation == incarnation || restarted(now))
+            });
+            if before.standing == Standing::Live && !goes_on {
+                effects.push(Effect::NodeDown { node, incarnation });
+            }
+            if now.is_none() {
+                effects.push(Effect::NodeForgotten { node });
+            }
+        }
+        for (_, now) in newer.nodes.live_nodes() {
+            let before = self.nodes.find(now.id).map(|slot| self.nodes.get(slot));
+            if !before.is_some_and(|before| (before.incarnation, before.standing) == (now.incarnation, now.standing)) {
+                let (node, incarnation, name) = (now.id, now.incarnation, Arc::clone(&now.name));
+                effects.push(Effect::NodeUp { node, incarnation, name });
+            }
+        }
+    }
+
+    fn lease_until(&self, before: &Entry, newer: &Self, effects: &mut Vec<Effect>) {
+        let Entry { client, lease: old } = before;
+        let now = newer.leases.table.find(client).map(|key| newer.leases.table.lease(key));
+        let holder = self.nodes.id(old.holder);
+        let holder_now = now.map(|now| newer.nodes.id(now.holder));
+        let same_session = now.is_some_and(|now| now.began == old.began && !now.is_ended());
+        let claim = if old.has(Flag::Claimed) { self.leases.claims.get(client) } else { None };
+        let settled = claim.is_some_and(|claim| {
+            holder_now == Some(self.nodes.id(claim.by)) && now.is_some_and(|now| now.epoch == claim.epoch)
+        });
+        let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder));
+        let ended = !old.is_ended() && !same_session;
+        if let Some(claim) = claim.filter(|_| !moved) {
+            effects.extend(self.claim_gone(client, claim, now, newer));
+        }
+        if let Some(now) = now.filter(|now| is_cut_off(old, now) && holder_now == Some(holder)) {
+            let (epoch, by, clean) = (now.last_epoch(), holder, false);
+            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean });
+            effects.push(Effect::Withdrawn { client: Arc::clone(client), epoch, holder, by });
+        }
+        if ended {
+            effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: old.epoch, holder });
+        }
+        if let (true, Some(now), Some(to)) = (moved, now, holder_now) {
+            effects.push(Effect::Moved { client: Arc::clone(client), epoch: now.epoch, from: holder, to });
+        }
+    }
+
+    /// What became of a claim that was not settled, unless it is still under way.
+    fn claim_gone(&self, client: &ClientId, claim: &WaitingClaim, now: Option<&Lease>, newer: &Self) -> Option<Effect> {
+        let epoch = claim.epoch;
+        if newer.leases.claims.get(client).is_some_and(|now| now.epoch == epoch) {
+            return None;
+        }
+        let (client, by) = (Arc::clone(client), self.nodes.id(claim.by));
+        Some(match now {
+            Some(now) if now.last_epoch() > epoch => Effect::ClaimLost { client, epoch, by },
+            _ => Effect::Withdrawn { client, epoch, holder: claim.asked, by },
+        })
+    }
+
+    fn claim_until(&self, client: &ClientId, now: &WaitingClaim, newer: &Self, effects: &mut Vec<Effect>) {
+        let &WaitingClaim { epoch, asked: holder, clean, cut, .. } = now;
+        let by = newer.nodes.id(now.by);
+        let before = self.leases.claims.get(client).filter(|before| before.epoch == epoch);
+        if before.is_none() {
+            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean });
+        }
+        if let Some(index) = cut.filter(|_| before.is_none_or(|before| before.cut != cut)) {
+            effects.push(Effect::CutMade { client: Arc::clone(client), epoch, holder, by, index });
+        }
+    }
+
+    fn wills_until(&self, newer: &Self, effects: &mut Vec<Effect>) {
+        for (client, epoch, will) in newer.wills.iter() {
+            let told = |state: &Self, will: &DueWill| match will.publisher {
+                Publisher::Node(slot, incarnation) => Some((state.nodes.id(slot), incarnation)),
+                Publisher::Nobody { .. } => None,
+            };
+            let before = self.wills.get(client, epoch).and_then(|before| told(self, before));
+            let Some((publisher, incarnation)) = told(newer, will) else {
+                continue;
+            };
+            if before != Some((publisher, incarnation)) {
+                let (client, message) = (Arc::clone(client), will.message.clone());
+                effects.push(Effect::WillDue { client, epoch, message, publisher });
+            }
+        }
+        for (client, epoch, _) in self.wills.iter() {
+            if newer.wills.get(client, epoch).is_none() {
+                effects.push(Effect::WillForgotten { client: Arc::clone(client), epoch });
+            }
+        }
+    }
+}
+
+/// Whether a claim that is over again has ended the connection, and the holder does not know.
+fn is_cut_off(old: &Lease, now: &Lease) -> bool {
+    let was_connected = old.phase() == Phase::Connected && old.epoch == now.epoch;
+    was_connected && now.has(Flag::Closing) && !now.has(Flag::Claimed)
+}
+
+/// A set of routes and the state that it is of.
+type Of<'a, K> = (&'a Routes<K>, &'a ControlState);
+
+fn routes_until<K: RouteKey>((old, before): Of<'_, K>, (new, newer): Of<'_, K>, effects: &mut Vec<Effect>) {
+    for (key, routes) in new.iter() {
+        let had = old.raw(key);
+        for route in routes.iter().filter(|route| newer.nodes.counts(route.node, route.index)) {
+            let node = newer.nodes.get(route.node);
+            let same = |old: &&Route<K::Value>| before.nodes.id(old.node) == node.id;
+            let known = had.iter().find(same);
+            if known.is_none_or(|known| known.value != route.value || known.index < node.routes_from) {
+                effects.push(key.added(node.id, route.value));
+            }
+        }
+    }
+    for (key, routes) in old.iter() {
+        let has: BTreeSet<NodeId> = new.raw(key).iter().map(|route| newer.nodes.id(route.node)).collect();
+        let gone = routes.iter().map(|route| before.nodes.id(route.node)).filter(|node| !has.contains(node));
+        effects.extend(gone.map(|node| key.removed(node)));
+    }
+}

@@ -1,0 +1,469 @@
+//! The control state as bytes, and back.
+//!
+//! A snapshot is a sequence of chunks. Each begins with the number of the format and is a whole number of records, so
+//! that it can be read, sent and written by itself; the last record says how many there were. Leases come holder by holder in
+//! the order of the lists, in which they are put back. Timers and tables are made anew; images at rest are not part of it.
+//!
+//! What is read may come from a network or a damaged disk: whatever cannot be a state is refused, and nothing is allocated for what is not
+//! there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::ControlState;
+use super::claims::WaitingClaim;
+use super::lease::{Flag, Lease, Phase, TIME_MAX};
+use super::nodes::{Node, NodeSlot, Standing};
+use super::routes::{Route, RouteKey, Routes, Sweep};
+use super::table::Entry;
+use super::tenures::{EraEnd, Tenure};
+use super::wills::{DueWill, Publisher};
+use crate::command::{ClientId, Incarnation, LeaseWill, NodeId, SessionEpoch, ShareMembers, ShareRoute};
+
+/// Number of the format, the first byte of every chunk.
+const FORMAT: u8 = 1;
+
+/// Bytes of a chunk, unless a single record is larger.
+pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
+
+/// Why bytes are no snapshot. The state that was there before is as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SnapshotError {
+    #[error("the snapshot has format {found}, and this build reads format {FORMAT}")]
+    Format { found: u8 },
+    #[error("chunk {chunk} of the snapshot is damaged: {what}")]
+    Damaged { chunk: usize, what: &'static str },
+    #[error("the snapshot ends in the middle")]
+    Incomplete,
+}
+
+/// One thing of the state. New kinds go to the end.
+#[derive(Serialize, Deserialize)]
+enum Record {
+    Head {
+        now: u64,
+        index: u64,
+        version: u16,
+        incarnation_floor: Incarnation,
+        epoch_floor: SessionEpoch,
+    },
+    Node(NodeRecord),
+    Lease(LeaseRecord),
+    Claim(ClaimRecord),
+    Will {
+        client: ClientId,
+        epoch: SessionEpoch,
+        message: Bytes,
+        publisher: (u8, Incarnation),
+    },
+    /// One that nobody publishes yet.
+    WaitingWill {
+        client: ClientId,
+        epoch: SessionEpoch,
+        message: Bytes,
+    },
+    Route {
+        filter: Arc<str>,
+        nodes: Vec<(u8, u64, ())>,
+    },
+    Share {
+        share: ShareRoute,
+        nodes: Vec<(u8, u64, ShareMembers)>,
+    },
+    Sweeps {
+        routes: Option<(Option<Arc<str>>, bool)>,
+        shares: Option<(Option<ShareRoute>, bool)>,
+    },
+    End {
+        records: u64,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeRecord {
+    slot: u8,
+    id: NodeId,
+    name: String,
+    incarnation: Incarnation,
+    run: u64,
+    versions: (u16, u16),
+    /// 0 live, 1 dead, 2 forgotten; since that control time.
+    standing: (u8, u64),
+    batch: u64,
+    registered_at: u64,
+    routes_from: u64,
+    era: u32,
+    ends: Vec<(u32, u64, bool)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeaseRecord {
+    client: ClientId,
+    holder: u8,
+    epoch: SessionEpoch,
+    began: SessionEpoch,
+    ahead: u32,
+    era: u32,
+    phase: u64,
+    expiry_secs: u32,
+    closing: bool,
+    will: Option<LeaseWill>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ClaimRecord {
+    client: ClientId,
+    by: u8,
+    epoch: SessionEpoch,
+    asked: NodeId,
+    clean: bool,
+    expiry_secs: u32,
+    will: Option<LeaseWill>,
+    cut: Option<u64>,
+}
+
+impl ControlState {
+    /// All of the state, in chunks of at most [`CHUNK_BYTES_MAX`].
+    pub fn snapshot(&self) -> impl Iterator<Item = Vec<u8>> {
+        Chunks { records: Some(self.records()), next: None, count: 0 }
+    }
+
+    /// The state that a snapshot was made of.
+    ///
+    /// # Errors
+    /// If the chunks are not all chunks of one snapshot, in their order.
+    pub fn restore(chunks: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Self, SnapshotError> {
+        let mut reader = Reader::default();
+        for (chunk, bytes) in chunks.into_iter().enumerate() {
+            reader.read_chunk(bytes.as_ref()).map_err(|refused| match refused {
+                Refused::Format(found) => SnapshotError::Format { found },
+                Refused::Damaged(what) => SnapshotError::Damaged { chunk, what },
+            })?;
+        }
+        if reader.complete { Ok(reader.state) } else { Err(SnapshotError::Incomplete) }
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        let head = Record::Head {
+            now: self.now,
+            index: self.index,
+            version: self.version,
+            incarnation_floor: self.nodes.incarnation_floor,
+            epoch_floor: self.leases.epoch_floor,
+        };
+        let nodes = self.nodes.all().map(|(slot, node)| self.node_record(slot, node));
+        let leases = self.nodes.all().flat_map(|(slot, _)| self.leases.table.of(slot)).map(lease_record);
+        let claims = self.leases.claims.iter().map(|(client, claim)| claim_record(client, claim));
+        let wills = self.wills.iter().filter_map(|(client, epoch, will)| will_record(client, epoch, will));
+        let waiting = self.wills.unannounced().map(|(client, epoch, message)| Record::WaitingWill {
+            client: Arc::clone(client),
+            epoch,
+            message: message.clone(),
+        });
+        let routes = self
+            .routes
+            .iter()
+            .map(|(filter, routes)| Record::Route { filter: Arc::clone(filter), nodes: packed(routes) });
+        let shares = self
+            .share_routes
+            .iter()
+            .map(|(share, routes)| Record::Share { share: share.clone(), nodes: packed(routes) });
+        let sweeps = Record::Sweeps { routes: sweep_of(&self.routes), shares: sweep_of(&self.share_routes) };
+        let all = std::iter::once(head).chain(nodes).chain(leases).chain(claims).chain(wills).chain(waiting);
+        all.chain(routes).chain(shares).chain([sweeps])
+    }
+
+    fn node_record(&self, slot: NodeSlot, node: &Node) -> Record {
+        let Node { id, ref name, incarnation, run, versions, standing, batch, registered_at, routes_from, .. } = *node;
+        let (standing, since) = standing.numbers();
+        let tenure = self.leases.tenures.get(slot.place());
+        Record::Node(NodeRecord {
+            slot: slot.number() as u8,
+            id,
+            name: name.to_string(),
+            incarnation,
+            run,
+            versions,
+            standing: (standing as u8, since),
+            batch,
+            registered_at,
+            routes_from,
+            era: tenure.map_or(0, |tenure| tenure.era),
+            ends: tenure
+                .map_or(Vec::new(), |tenure| tenure.ends.iter().map(|end| (end.era, end.at, end.lost)).collect()),
+        })
+    }
+}
+
+fn lease_record(Entry { client, lease }: &Entry) -> Record {
+    Record::Lease(LeaseRecord {
+        client: Arc::clone(client),
+        holder: lease.holder.number() as u8,
+        epoch: lease.epoch,
+        began: lease.began,
+        ahead: lease.ahead(),
+        era: lease.era,
+        phase: lease.phase().number(),
+        expiry_secs: lease.expiry_secs,
+        closing: lease.has(Flag::Closing),
+        will: lease.will.as_deref().cloned(),
+    })
+}
+
+fn claim_record(client: &ClientId, claim: &WaitingClaim) -> Record {
+    let &WaitingClaim { by, epoch, asked, clean, expiry_secs, ref will, cut } = claim;
+    let (client, by, will) = (Arc::clone(client), by.number() as u8, will.clone());
+    Record::Claim(ClaimRecord { client, by, epoch, asked, clean, expiry_secs, will, cut })
+}
+
+fn will_record(client: &ClientId, epoch: SessionEpoch, will: &DueWill) -> Option<Record> {
+    let Publisher::Node(slot, incarnation) = will.publisher else {
+        return None;
+    };
+    let (client, message) = (Arc::clone(client), will.message.clone());
+    Some(Record::Will { client, epoch, message, publisher: (slot.number() as u8, incarnation) })
+}
+
+fn packed<V: Copy>(routes: &[Route<V>]) -> Vec<(u8, u64, V)> {
+    routes.iter().map(|route| (route.node.number() as u8, route.index, route.value)).collect()
+}
+
+fn sweep_of<K: RouteKey>(routes: &Routes<K>) -> Option<(Option<K>, bool)> {
+    routes.sweep_state().map(|sweep| (sweep.after.clone(), sweep.again))
+}
+
+/// Records on their way into chunks.
+struct Chunks<R> {
+    /// `None` when the last chunk is made.
+    records: Option<R>,
+    /// The one that did not go into the chunk before.
+    next: Option<Vec<u8>>,
+    count: u64,
+}
+
+impl<R: Iterator<Item = Record>> Iterator for Chunks<R> {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let records = self.records.as_mut()?;
+        let mut chunk = vec![FORMAT];
+        chunk.extend(self.next.take().unwrap_or_default());
+        for record in records {
+            let before = chunk.len();
+            chunk = written(&record, chunk);
+            self.count += 1;
+            if chunk.len() > CHUNK_BYTES_MAX && before > 1 {
+                self.next = Some(chunk.split_off(before));
+                return Some(chunk);
+            }
+        }
+        self.records = None;
+        Some(written(&Record::End { records: self.count }, chunk))
+    }
+}
+
+/// `bytes` with the record behind them.
+fn written(record: &Record, bytes: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(record, bytes)
+        .expect("a vector takes all that is written to it, and these types have no map of unknown length")
+}
+
+/// Why a chunk is refused.
+enum Refused {
+    Format(u8),
+    Damaged(&'static str),
+}
+
+impl From<&'static str> for Refused {
+    fn from(what: &'static str) -> Self {
+        Refused::Damaged(what)
+    }
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reader {
+    state: ControlState,
+    count: u64,
+    complete: bool,
+}
+
+impl Reader {
+    fn read_chunk(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let Some((&format, mut bytes)) = bytes.split_first() else {
+            return Err("it is empty".into());
+        };
+        if format != FORMAT {
+            return Err(Refused::Format(format));
+        }
+        while !bytes.is_empty() {
+            let (record, rest) = postcard::take_from_bytes::<Record>(bytes).map_err(|_| "a record cannot be read")?;
+            bytes = rest;
+            if self.complete {
+                return Err("there is something behind the end".into());
+            }
+            if (self.count == 0) != matches!(record, Record::Head { .. }) {
+                return Err("the head is not where it belongs".into());
+            }
+            self.read(record)?;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, record: Record) -> Result<(), &'static str> {
+        let state = &mut self.state;
+        match record {
+            Record::Head { now, index, version, incarnation_floor, epoch_floor } => {
+                (state.now, state.index, state.version) = (now.min(TIME_MAX), index, version);
+                (state.nodes.incarnation_floor, state.leases.epoch_floor) = (incarnation_floor, epoch_floor);
+            }
+            Record::Node(node) => self.read_node(node)?,
+            Record::Lease(lease) => self.read_lease(lease)?,
+            Record::Claim(claim) => self.read_claim(claim)?,
+            Record::Will { client, epoch, message, publisher: (slot, incarnation) } => {
+                let publisher = Publisher::Node(self.slot(slot)?, incarnation);
+                self.check_will(&client, epoch)?;
+                self.state.wills.put(client, epoch, DueWill { message, publisher });
+            }
+            Record::WaitingWill { client, epoch, message } => {
+                self.check_will(&client, epoch)?;
+                self.state.wills.wait(client, epoch, message);
+            }
+            Record::Route { filter, nodes } => {
+                let routes = self.routes(nodes)?;
+                if !self.state.routes.put(filter, routes) {
+                    return Err("a route is there twice");
+                }
+            }
+            Record::Share { share, nodes } => {
+                let routes = self.routes(nodes)?;
+                if !self.state.share_routes.put(share, routes) {
+                    return Err("a share group is there twice");
+                }
+            }
+            Record::Sweeps { routes, shares } => {
+                state.routes.put_sweep(routes.map(|(after, again)| Sweep { after, again }));
+                state.share_routes.put_sweep(shares.map(|(after, again)| Sweep { after, again }));
+            }
+            Record::End { records } => {
+                self.complete = records == self.count;
+                if !self.complete {
+                    return Err("records are missing");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&self, number: u8) -> Result<NodeSlot, &'static str> {
+        let slot = NodeSlot::new(usize::from(number)).filter(|slot| self.state.nodes.has(*slot));
+        slot.ok_or("a node is named that is not there")
+    }
+
+    fn read_node(&mut self, record: NodeRecord) -> Result<(), &'static str> {
+        let slot = NodeSlot::new(usize::from(record.slot)).ok_or("a node has an impossible place")?;
+        let standing = match record.standing {
+            (0, _) => Standing::Live,
+            (1, since) => Standing::Dead(since),
+            (2, since) => Standing::Forgotten(since),
+            _ => return Err("a node is neither live nor dead"),
+        };
+        let state = &mut self.state;
+        let forgotten = matches!(standing, Standing::Forgotten(_));
+        if state.nodes.has(slot) || (!forgotten && state.nodes.find(record.id).is_some()) {
+            return Err("a node is there twice");
+        }
+        let eras: Vec<u32> = record.ends.iter().map(|(era, ..)| *era).collect();
+        if !eras.iter().copied().eq(record.era.saturating_sub(eras.len() as u32)..record.era) {
+            return Err("the eras of a node have gaps");
+        }
+        state.forgotten += usize::from(forgotten);
+        let NodeRecord { id, name, incarnation, run, versions, batch, registered_at, routes_from, era, ends, .. } =
+            record;
+        let name = name.into();
+        state.nodes.put(Node {
+            slot,
+            id,
+            name,
+            incarnation,
+            run,
+            versions,
+            standing,
+            batch,
+            registered_at,
+            routes_from,
+        });
+        let ends = ends.into_iter().map(|(era, at, lost)| EraEnd { era, at, lost }).collect();
+        *state.leases.tenure(slot) = Tenure { era, ends, connected: 0 };
+        Ok(())
+    }
+
+    fn read_lease(&mut self, record: LeaseRecord) -> Result<(), &'static str> {
+        let holder = self.slot(record.holder)?;
+        let leases = &mut self.state.leases;
+        if leases.table.find(&record.client).is_some() {
+            return Err("a lease is there twice");
+        }
+        let tenure = leases.tenure(holder);
+        let oldest = tenure.era - tenure.ends.len() as u32;
+        if !(oldest..=tenure.era).contains(&record.era) {
+            return Err("a lease is of an era that is not known");
+        }
+        let phase = Phase::of_number(record.phase);
+        if record.era == tenure.era && phase == Phase::Connected {
+            tenure.connected += 1;
+        }
+        let mut lease = Lease::new(record.epoch, holder, record.era, phase);
+        lease.set_ahead(record.ahead);
+        lease.set(Flag::Closing, record.closing);
+        leases.will_bytes += record.will.as_ref().map_or(0, |will| will.message.len() as u64);
+        (lease.began, lease.expiry_secs, lease.will) = (record.began, record.expiry_secs, record.will.map(Box::new));
+        if lease.is_ended() && lease.will.is_some() {
+            return Err("a Will waits for a session that is over");
+        }
+        let key = leases.table.insert(record.client, lease);
+        leases.arm(key);
+        Ok(())
+    }
+
+    fn read_claim(&mut self, record: ClaimRecord) -> Result<(), &'static str> {
+        let by = self.slot(record.by)?;
+        let leases = &mut self.state.leases;
+        let Some(key) = leases.table.find(&record.client) else {
+            return Err("a claim is on nothing");
+        };
+        if leases.table.lease(key).phase() == Phase::Connected || leases.table.lease(key).has(Flag::Claimed) {
+            return Err("a claim is on a lease that cannot have it");
+        }
+        let ClaimRecord { client, epoch, asked, clean, expiry_secs, will, cut, .. } = record;
+        leases.disarm(key);
+        leases.table.lease_mut(key).set(Flag::Claimed, true);
+        leases.arm(key);
+        leases.will_bytes += will.as_ref().map_or(0, |will| will.message.len() as u64);
+        leases.claims.insert(client, WaitingClaim { by, epoch, asked, clean, expiry_secs, will, cut });
+        Ok(())
+    }
+
+    /// Marks the lease that a due Will is of.
+    fn check_will(&mut self, client: &ClientId, epoch: SessionEpoch) -> Result<(), &'static str> {
+        let Some(key) = self.state.leases.table.find(client) else {
+            return Err("a Will is due of nobody");
+        };
+        if self.state.wills.get(client, epoch).is_some() {
+            return Err("a Will is there twice");
+        }
+        self.state.leases.table.lease_mut(key).set(Flag::WillDue, true);
+        Ok(())
+    }
+
+    fn routes<V>(&self, nodes: Vec<(u8, u64, V)>) -> Result<Vec<Route<V>>, &'static str> {
+        if !nodes.is_sorted_by(|(before, ..), (behind, ..)| before < behind) || nodes.is_empty() {
+            return Err("the nodes of a route are out of order");
+        }
+        nodes.into_iter().map(|(node, index, value)| Ok(Route { node: self.slot(node)?, index, value })).collect()
+    }
+}

@@ -1,0 +1,313 @@
+//! The port over a source that answers what a test wants: statuses, bodies, and what holds whoever wants to hold it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::view::{Check, Client, ClientDetail, ClientPage, Cluster, Kicked, Link, Member};
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Knows the client `a/b`.
+#[derive(Default)]
+struct Known {
+    failing: AtomicBool,
+}
+
+fn found() -> ClientDetail {
+    let client = Client { client_id: "a/b".to_owned(), ..Client::default() };
+    ClientDetail { client, ..ClientDetail::default() }
+}
+
+impl Source for Known {
+    fn live(&self) -> Vec<Check> {
+        vec![Check::new("event_loops", true, "")]
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        vec![Check::new("storage", !self.failing.load(Ordering::Acquire), "low")]
+    }
+
+    fn startup(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn cluster(&self) -> Cluster {
+        let member = Member { name: "n1".to_owned(), live: true, own: true, leader: true, ..Member::default() };
+        let link = Link { peer: "n2".to_owned(), rtt_ms: Some(1.5), ..Link::default() };
+        let quorum = !self.failing.load(Ordering::Acquire);
+        Cluster {
+            node: "n1".to_owned(),
+            nodes: vec![member],
+            links: vec![link],
+            quorum,
+            grant_remaining_ms: Some(2_500),
+            ..Cluster::default()
+        }
+    }
+
+    fn metrics<'a>(&'a self, out: &'a mut Exposition) -> Soon<'a, ()> {
+        out.single("own", Kind::Gauge, "Own.", 7.0);
+        Box::pin(async {})
+    }
+
+    fn clients(&self, asked: PageRequest) -> Soon<'_, Result<ClientPage, Trouble>> {
+        let next = asked.after.map(|after| format!("{after} and {}", asked.limit));
+        Box::pin(async move { Ok(ClientPage { next, ..ClientPage::default() }) })
+    }
+
+    fn client(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<ClientDetail>, Trouble>> {
+        Box::pin(async move { Ok((&*client_id == "a/b").then(found)) })
+    }
+
+    fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<Kicked>, Trouble>> {
+        let kicked = Kicked { client_id: client_id.to_string(), node: "n1".to_owned(), was_connected: true };
+        Box::pin(async move { Ok((&*client_id == "a/b").then_some(kicked)) })
+    }
+
+    fn join(&self, address: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async move { Err(Trouble::new(409, "joined", address).hint("leave first")) })
+    }
+
+    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async move { Err(Trouble::new(404, "no_such_node", node)) })
+    }
+}
+
+fn open(token_file: Option<std::path::PathBuf>) -> AdminPort {
+    let config = config::Admin { bind: Some(SocketAddr::from(([127, 0, 0, 1], 0))), token_file };
+    AdminPort::open(&config).unwrap().unwrap()
+}
+
+fn begun() -> (AdminPort, Arc<Known>) {
+    let (port, known) = (open(None), Arc::<Known>::default());
+    port.begin(known.clone());
+    (port, known)
+}
+
+/// What the port says to these bytes until it closes, or for as long as a test waits.
+async fn say(port: &AdminPort, bytes: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(port.address()).await.unwrap();
+    // A port that has heard enough closes.
+    let _ = stream.write_all(bytes.as_ref()).await;
+    read_to_end(stream).await
+}
+
+async fn read_to_end(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the port closes");
+    // A reset is an end as well.
+    let _ = read;
+    String::from_utf8(answer).unwrap()
+}
+
+async fn ask(port: &AdminPort, method: &str, path: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", port.address());
+    let answer = say(port, format!("{head}Content-Length: {length}\r\n\r\n{body}")).await;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("{answer}")), answer)
+}
+
+async fn get(port: &AdminPort, path: &str) -> (u16, String) {
+    ask(port, "GET", path, "").await
+}
+
+#[tokio::test]
+async fn a_node_that_starts_is_alive_and_not_ready() {
+    let port = open(None);
+    assert_eq!(get(&port, "/health/live").await.0, 200);
+    for path in ["/health/ready", "/health/startup", "/health/cluster", "/metrics", "/api/v1/clients"] {
+        let (status, answer) = get(&port, path).await;
+        assert_eq!(status, 503, "{path}");
+        assert!(answer.contains("\r\nretry-after: 2\r\n") && answer.contains("starting"), "{answer}");
+    }
+    port.begin(Arc::new(Known::default()));
+    for path in ["/health/live", "/health/ready", "/health/startup", "/health/cluster", "/livez", "/readyz", "/healthz"]
+    {
+        assert_eq!(get(&port, path).await.0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_fails_is_503_and_named() {
+    let (port, known) = begun();
+    known.failing.store(true, Ordering::Release);
+    let (status, answer) = get(&port, "/health/ready").await;
+    assert_eq!(status, 503);
+    assert!(
+        answer.ends_with(r#"{"status":"failed","checks":[{"name":"storage","ok":false,"detail":"low"}]}"#),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\r\nretry-after: 2\r\n") && answer.contains("\r\ncache-control: no-store\r\n"),
+        "{answer}"
+    );
+    assert_eq!(get(&port, "/health/cluster").await.0, 503, "no quorum");
+    assert_eq!(get(&port, "/health/live").await.0, 200, "a restart would not help");
+    assert_eq!(get(&port, "/api/v1/cluster/status").await.0, 200, "a question, not a probe");
+}
+
+#[tokio::test]
+async fn metrics_have_what_the_cluster_and_the_node_tell() {
+    let (port, _) = begun();
+    let (status, answer) = get(&port, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(answer.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
+    for line in [
+        "holdfast_own{node=\"n1\"} 7",
+        "holdfast_cluster_leader{node=\"n1\"} 1",
+        "holdfast_grant_remaining_seconds{node=\"n1\"} 2.5",
+        "holdfast_cluster_peer_rtt_seconds{node=\"n1\",peer=\"n2\"} 0.0015",
+        "holdfast_cluster_nodes{node=\"n1\",state=\"dead\"} 0",
+    ] {
+        assert!(answer.contains(&format!("\n{line}\n")), "{line}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn clients_are_asked_for_by_page_and_by_id() {
+    let (port, _) = begun();
+    let (_, answer) = get(&port, "/api/v1/clients?limit=7&after=x%26y").await;
+    assert!(answer.contains(r#""next":"x&y and 7""#), "{answer}");
+    let (_, answer) = get(&port, "/api/v1/clients?after=a").await;
+    assert!(answer.contains("a and 100"), "{answer}");
+    let (status, answer) = get(&port, "/api/v1/clients/a%2Fb").await;
+    assert_eq!(status, 200);
+    assert!(answer.contains(r#""client_id":"a/b""#), "{answer}");
+    let (status, answer) = ask(&port, "POST", "/api/v1/clients/a%2Fb/kick", "").await;
+    assert_eq!((status, answer.contains(r#""was_connected":true"#)), (200, true), "{answer}");
+    for (method, path) in [("GET", "/api/v1/clients/nobody"), ("POST", "/api/v1/clients/nobody/kick")] {
+        let (status, answer) = ask(&port, method, path, "").await;
+        assert_eq!(status, 404);
+        assert!(answer.contains(r#"{"code":"no_such_client","message":"#), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn commands_to_the_cluster_take_what_they_need() {
+    let (port, _) = begun();
+    let (status, answer) = ask(&port, "POST", "/api/v1/cluster/join", r#"{"address":"n2:7946"}"#).await;
+    assert_eq!(status, 409);
+    assert!(answer.ends_with(r#"{"code":"joined","message":"n2:7946","hint":"leave first"}"#), "{answer}");
+    assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", "").await.0, 200);
+    assert_eq!(ask(&port, "POST", "/api/v1/cluster/force-leave", r#"{"node":"n2"}"#).await.0, 404);
+}
+
+#[tokio::test]
+async fn wrong_requests_are_told_what_is_wrong() {
+    let (port, _) = begun();
+    let large = format!(r#"{{"address":"{}"}}"#, "x".repeat(BODY_BYTES_MAX));
+    for (method, path, body, status, code) in [
+        ("GET", "/", "", 404, "unknown_path"),
+        ("GET", "/api/v1/clients/a/b/c", "", 404, "unknown_path"),
+        ("POST", "/metrics", "", 405, "wrong_method"),
+        ("POST", "/health/live", "", 405, "wrong_method"),
+        ("GET", "/api/v1/cluster/leave", "", 405, "wrong_method"),
+        ("GET", "/api/v1/clients?limit=0", "", 400, "invalid"),
+        ("GET", "/api/v1/clients?limit=1001", "", 400, "invalid"),
+        ("GET", "/api/v1/clients?limit=x", "", 400, "invalid"),
+        ("GET", "/api/v1/clients?lmit=1", "", 400, "invalid"),
+        ("GET", "/api/v1/clients/%FF", "", 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", "", 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", "[", 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", r#"{"address":5}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", r#"{"address":"n2"}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", r#"{"address":":1"}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", r#"{"address":"n2:0"}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", r#"{"address":"n2:1","x":1}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/force-leave", r#"{"node":""}"#, 400, "invalid"),
+        ("POST", "/api/v1/cluster/join", &large, 413, "too_large"),
+    ] {
+        let (given, answer) = ask(&port, method, path, body).await;
+        assert_eq!(given, status, "{method} {path} {answer}");
+        assert!(answer.contains(&format!(r#"{{"code":"{code}","message":"#)), "{method} {path} {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_needed_for_all_but_health() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "0123456789abcdef\n").unwrap();
+    let port = open(Some(file.path().to_owned()));
+    port.begin(Arc::new(Known::default()));
+    for path in ["/health/live", "/health/ready", "/health/startup", "/health/cluster", "/healthz", "/readyz", "/livez"]
+    {
+        assert_eq!(get(&port, path).await.0, 200, "{path}");
+    }
+    for path in ["/metrics", "/api/v1/clients", "/api/v1/cluster/status", "/"] {
+        let (status, answer) = get(&port, path).await;
+        assert_eq!(status, 401, "{path}");
+        assert!(answer.contains(r#""code":"unauthorized""#), "{answer}");
+    }
+    let head = "GET /metrics HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+    assert!(say(&port, head).await.starts_with("HTTP/1.1 200 "), "whatever the host is called");
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_closed() {
+    let (port, _) = begun();
+    let long = [&b"GET /"[..], &[b'x'; 100_000]].concat();
+    let many = format!("GET /livez HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(1000));
+    for bytes in [
+        &b"\x10\x10\x00\x04MQTT\x05\x02\r\n\r\n"[..],
+        b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+        b"GET\r\n\r\n",
+        &long,
+        many.as_bytes(),
+    ] {
+        let answer = say(&port, bytes).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    assert_eq!(get(&port, "/health/live").await.0, 200);
+}
+
+#[tokio::test]
+async fn who_holds_connections_open_holds_nobody_up() {
+    let (port, _) = begun();
+    let mut held = Vec::new();
+    for _ in 0..2 * CONNECTIONS_MAX {
+        let mut stream = TcpStream::connect(port.address()).await.unwrap();
+        stream.write_all(b"GET /health/live HTTP/1.1\r\nX: ").await.unwrap();
+        held.push(stream);
+    }
+    let began = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(get(&port, "/health/live").await.0, 200);
+    }
+    assert!(began.elapsed() < HEAD_TIMEOUT, "nobody waited until the slow ones were given up");
+    let idle = TcpStream::connect(port.address()).await.unwrap();
+    // The oldest made room, the others have their time.
+    for stream in held {
+        read_to_end(stream).await;
+    }
+    assert_eq!(read_to_end(idle).await, "", "nor may a connection be idle for long");
+}
+
+#[tokio::test]
+async fn one_connection_may_ask_several_times() {
+    let (port, _) = begun();
+    let one = format!("GET /livez HTTP/1.1\r\nHost: {0}\r\n\r\n", port.address());
+    let last = format!("GET /livez HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", port.address());
+    let answers = say(&port, format!("{one}{one}{last}")).await;
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 3, "{answers}");
+}
+
+#[tokio::test]
+async fn a_port_that_cannot_be_opened_says_why() {
+    let port = open(None);
+    let config = config::Admin { bind: Some(port.address()), token_file: None };
+    let error = AdminPort::open(&config).unwrap_err().to_string();
+    assert!(error.contains("has this port") && error.contains("[admin]"), "{error}");
+    let config = config::Admin { bind: config.bind, token_file: Some("/nonexistent".into()) };
+    let error = AdminPort::open(&config).unwrap_err();
+    assert!(matches!(error, OpenError::Token(_)), "{error}");
+    assert!(AdminPort::open(&config::Admin { bind: None, token_file: None }).unwrap().is_none());
+}

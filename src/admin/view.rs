@@ -1,0 +1,192 @@
+//! The answers of the admin port, as values: what `/api/v1` and the health pages say in JSON, and what nodes may send one another of it.
+//!
+//! Plain: every field is always there, and nothing is flattened, so that any format of serde carries them. A field may be added; none changes its
+//! meaning.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing that a probe looks at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub name: String,
+    pub ok: bool,
+    /// What is wrong, or what is good about it; perhaps empty.
+    pub detail: String,
+}
+
+impl Check {
+    pub fn new(name: &str, ok: bool, detail: impl Into<String>) -> Check {
+        Check { name: name.to_owned(), ok, detail: detail.into() }
+    }
+}
+
+/// The body of a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok` or `failed`.
+    pub status: String,
+    pub checks: Vec<Check>,
+}
+
+/// What is said when a request cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub code: String,
+    pub message: String,
+    pub hint: String,
+}
+
+/// The cluster as one node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// The name of the cluster; that of the node if it is alone.
+    pub name: String,
+    /// 32 hexadecimal digits; `None` while the node belongs to no cluster.
+    pub id: Option<String>,
+    /// Whether the node is configured to be one of several.
+    pub clustered: bool,
+    /// The name of the node that answers.
+    pub node: String,
+    pub nodes: Vec<Member>,
+    /// The name of the leader, as far as the node knows it.
+    pub leader: Option<String>,
+    pub term: u64,
+    /// Whether most of the voters can agree, as far as the node knows.
+    pub quorum: bool,
+    /// Whether the loss of one more voter would end that.
+    pub quorum_critical: bool,
+    /// The last entry of the log that the node has, and the last that it has applied.
+    pub last_log: u64,
+    pub applied: u64,
+    /// Entries that are known to be decided, or at least there, and not applied here.
+    pub apply_lag: u64,
+    /// For how long the node may still serve its clients without hearing from the leader; `None` for one that needs no grant.
+    pub grant_remaining_ms: Option<u64>,
+    /// The node serves nobody: its grant has run out.
+    pub suspended: bool,
+    /// Times that happened since the start.
+    pub suspended_total: u64,
+    /// Times another leader was seen since the start.
+    pub leader_changes_total: u64,
+    /// Bytes of Wills in the control state.
+    pub will_bytes: u64,
+    /// The links to the other nodes.
+    pub links: Vec<Link>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    pub name: String,
+    /// Where the others reach it.
+    pub address: Option<String>,
+    /// Grows each time the node is taken into the control state.
+    pub incarnation: u64,
+    /// Whether the control state takes it for alive.
+    pub live: bool,
+    pub voter: bool,
+    pub leader: bool,
+    /// Whether it is the node that answers.
+    pub own: bool,
+}
+
+/// The link from the node that answers to another one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// The name of the other node, and its id.
+    pub peer: String,
+    pub peer_id: String,
+    pub address: Option<String>,
+    pub up: bool,
+    pub rtt_ms: Option<f64>,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Bytes that wait to be written to control and bulk connections.
+    pub queue_bytes: u64,
+    /// Bytes of publishes that wait to be written, or to be accepted by the other node.
+    pub forward_queue_bytes: u64,
+    /// Publishes that went there, by what became of them.
+    pub forwarded: Vec<Forwarded>,
+    /// Why it is not up, or was not the last time; perhaps empty.
+    pub last_error: String,
+}
+
+/// How many publishes had one result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forwarded {
+    /// A word, such as `accepted`.
+    pub result: String,
+    pub total: u64,
+}
+
+/// A client, which is a session and perhaps its connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    pub client_id: String,
+    /// The name of the node that has the session, and its event loop there.
+    pub node: String,
+    pub shard: u16,
+    pub connected: bool,
+    /// What there is only with a connection: `3.1`, `3.1.1` or `5.0`; the address it comes from; its listener; whom it is known to be; when its socket
+    /// was accepted, in milliseconds since 1970.
+    pub version: Option<String>,
+    pub peer: Option<String>,
+    pub listener: Option<String>,
+    pub user_name: Option<String>,
+    pub connected_at_ms: Option<u64>,
+    /// Bytes that are encoded and not written yet.
+    pub outbox_bytes: u64,
+    /// For how long the session outlives its connection; `None`: for ever.
+    pub session_expiry_secs: Option<u32>,
+    /// Grows each time a connection takes the session.
+    pub epoch: u64,
+    pub subscriptions: u64,
+    pub queue_messages: u64,
+    pub queue_bytes: u64,
+    /// Messages of QoS 1 and 2 on their way to the client.
+    pub inflight: u64,
+    /// Messages that the session lost by its limits.
+    pub dropped: u64,
+}
+
+/// Some clients, in the order of the bytes of their ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientPage {
+    pub clients: Vec<Client>,
+    /// What to say as `after` for the next page; `None` at the end.
+    pub next: Option<String>,
+    /// Names of nodes that did not answer: their clients are not here.
+    pub missing: Vec<String>,
+}
+
+/// A client and its subscriptions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDetail {
+    pub client: Client,
+    /// In the order of the filters.
+    pub subscriptions: Vec<Subscription>,
+    /// Whether there are more than are shown.
+    pub truncated: bool,
+}
+
+/// A subscription of a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscription {
+    pub filter: String,
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub subscription_id: Option<u32>,
+}
+
+/// What became of a client that was to be thrown out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kicked {
+    pub client_id: String,
+    /// The node that has the session.
+    pub node: String,
+    /// Whether there was a connection to close.
+    pub was_connected: bool,
+}

@@ -1,0 +1,363 @@
+//! What one shard owes one other node: the frames of its stream that the node has not accepted yet, in their order.
+//!
+//! Each publish with a subscriber on that node is a *leg*: it is sent once, kept until it is accepted, and sent again from there when the connection
+//! breaks. Answers are cumulative, so a leg costs its bytes and one entry. A node that is slow fills the *window*: what one shard may have
+//! under way to it, as much as it accepted within the last second; then publishers that need it are not read from.
+//!
+//! Owner: the shard. Invariants: sequences ascend; `sent` lies between the first leg that is kept and the end; a wait is given back exactly once.
+//!
+//! Test to read first: `tests::what_is_not_accepted_is_sent_again_after_a_break`.
+
+use std::collections::VecDeque;
+
+/// Bytes of one buffer of frames.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// The smallest window, in bytes: a slow node still gets a few messages at a time.
+pub const WINDOW_BYTES_MIN: usize = 64 * 1024;
+/// The largest one.
+pub const WINDOW_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// That of a node that has accepted nothing yet.
+const WINDOW_BYTES_FIRST: usize = 1024 * 1024;
+/// What a window is measured over, in milliseconds.
+const WINDOW_MS: u64 = 1_000;
+
+struct Leg<W> {
+    sequence: u64,
+    /// Where its frame begins and ends, in bytes of the stream since it began.
+    start: u64,
+    end: u64,
+    /// Who waits until it is accepted.
+    wait: Option<W>,
+}
+
+/// See the module. `W` stands for who waits for a leg.
+pub struct PublishLegs<W> {
+    legs: VecDeque<Leg<W>>,
+    /// The frames of the legs, one behind the other; the first buffer begins at `base`.
+    chunks: VecDeque<Vec<u8>>,
+    base: u64,
+    /// The end of all frames, and up to where they were given to the connection there is now.
+    end: u64,
+    sent: u64,
+    /// Whether frames may be given to a connection.
+    connected: bool,
+    /// The sequence of the last leg there ever was.
+    last: u64,
+    window: usize,
+    /// What was accepted since `measured_at`.
+    accepted_bytes: usize,
+    measured_at: u64,
+    /// When a leg was last accepted, or the first of those that are owed was made.
+    progress_at: u64,
+}
+
+impl<W> Default for PublishLegs<W> {
+    fn default() -> Self {
+        Self {
+            legs: VecDeque::new(),
+            chunks: VecDeque::new(),
+            base: 0,
+            end: 0,
+            sent: 0,
+            connected: false,
+            last: 0,
+            window: WINDOW_BYTES_FIRST,
+            accepted_bytes: 0,
+            measured_at: 0,
+            progress_at: 0,
+        }
+    }
+}
+
+impl<W> PublishLegs<W> {
+    /// Adds a leg. `encode` appends its frame. Sequences ascend.
+    pub fn push(&mut self, now: u64, sequence: u64, wait: Option<W>, encode: impl FnOnce(&mut Vec<u8>)) {
+        debug_assert!(self.last < sequence, "sequences ascend");
+        self.last = sequence;
+        if self.legs.is_empty() {
+            self.progress_at = now;
+        }
+        if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK_BYTES) {
+            self.chunks.push_back(Vec::new());
+        }
+        let Some(chunk) = self.chunks.back_mut() else {
+            return;
+        };
+        let before = chunk.len();
+        encode(chunk);
+        let start = self.end;
+        self.end += (chunk.len() - before) as u64;
+        self.legs.push_back(Leg { sequence, start, end: self.end, wait });
+    }
+
+    /// Everything up to `up_to` is accepted; `done` is told who waited, in order.
+    pub fn accepted(&mut self, now: u64, up_to: u64, mut done: impl FnMut(W)) {
+        let before = self.first_kept();
+        while let Some(leg) = self.legs.pop_front_if(|leg| leg.sequence <= up_to) {
+            if let Some(wait) = leg.wait {
+                done(wait);
+            }
+        }
+        let first_kept = self.first_kept();
+        if first_kept > before {
+            self.progress_at = now;
+            self.accepted_bytes += (first_kept - before) as usize;
+        }
+        // What was sent to an earlier connection may be accepted before it is sent to this one.
+        self.sent = self.sent.max(first_kept);
+        self.forget_before(first_kept);
+    }
+
+    /// Where the first leg that is kept begins.
+    fn first_kept(&self) -> u64 {
+        self.legs.front().map_or(self.end, |leg| leg.start)
+    }
+
+    fn forget_before(&mut self, position: u64) {
+        while let Some(chunk) = self.chunks.front()
+            && self.base + chunk.len() as u64 <= position
+        {
+            self.base += chunk.len() as u64;
+            self.chunks.pop_front();
+        }
+    }
+
+    /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
+    /// received nothing, and `resent` is called with the frame of every leg, which may have been sent before.
+    pub fn connect(&mut self, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
+        self.connected = true;
+        let first_kept = self.first_kept();
+        match received {
+            Some(received) => {
+                let next = self.legs.partition_point(|leg| leg.sequence <= received);
+                self.sent = self.legs.get(next).map_or(self.end, |leg| leg.start);
+            }
+            None => {
+                self.sent = first_kept;
+                let (mut base, mut at) = (self.base, 0);
+                for leg in &self.legs {
+                    while leg.start >= base + self.chunks[at].len() as u64 {
+                        base += self.chunks[at].len() as u64;
+                        at += 1;
+                    }
+                    resent(&mut self.chunks[at][(leg.start - base) as usize..(leg.end - base) as usize]);
+                }
+            }
+        }
+    }
+
+    /// The connection is gone.
+    pub fn disconnect(&mut self) {
+        self.connected = false;
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether there is something for the connection.
+    pub fn has_unsent(&self) -> bool {
+        self.connected && self.sent < self.end
+    }
+
+    /// The frames for the connection, as the first pieces of them.
+    pub fn unsent(&self) -> impl Iterator<Item = &[u8]> {
+        let mut base = self.base;
+        let (connected, sent) = (self.connected, self.sent);
+        self.chunks.iter().filter_map(move |chunk| {
+            let start = base;
+            base += chunk.len() as u64;
+            (connected && base > sent).then(|| &chunk[sent.saturating_sub(start) as usize..])
+        })
+    }
+
+    /// The connection has taken so many bytes of them.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent = (self.sent + bytes as u64).min(self.end);
+    }
+
+    /// Whether something is owed to this shard by the other node that it has been sent.
+    pub fn is_owed(&self) -> bool {
+        !self.legs.is_empty()
+    }
+
+    /// Milliseconds since something was last accepted, while something is owed.
+    pub fn stuck_ms(&self, now: u64) -> u64 {
+        if self.legs.is_empty() { 0 } else { now.saturating_sub(self.progress_at) }
+    }
+
+    /// Bytes that are kept.
+    pub fn owed_bytes(&self) -> usize {
+        (self.end - self.first_kept()) as usize
+    }
+
+    /// The sequence of the last leg there was, 0 before the first.
+    pub fn last_sequence(&self) -> u64 {
+        self.last
+    }
+
+    /// The sequence of the first leg that is not accepted.
+    pub fn first_sequence(&self) -> Option<u64> {
+        self.legs.front().map(|leg| leg.sequence)
+    }
+
+    /// Whether no more should be added until [`has_room`](Self::has_room): what is added all the same is kept.
+    pub fn is_full(&self) -> bool {
+        self.owed_bytes() >= self.window
+    }
+
+    /// Whether so much more was added that what need not arrive should not be.
+    pub fn is_overfull(&self) -> bool {
+        self.owed_bytes() >= 2 * self.window
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.owed_bytes() < self.window / 2
+    }
+
+    /// Sets the window by what was accepted within the last second. Called about once in a second.
+    pub fn measure(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.measured_at);
+        if elapsed < WINDOW_MS {
+            return;
+        }
+        let accepted = (self.accepted_bytes as u64 * WINDOW_MS / elapsed) as usize;
+        if accepted > 0 || self.is_full() {
+            self.window = accepted.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        }
+        self.accepted_bytes = 0;
+        self.measured_at = now;
+    }
+
+    /// The node is gone for good: everything is forgotten; `lost` is told who waited.
+    pub fn clear(&mut self, mut lost: impl FnMut(W)) {
+        for leg in self.legs.drain(..) {
+            leg.wait.into_iter().for_each(&mut lost);
+        }
+        self.chunks.clear();
+        self.base = self.end;
+        self.sent = self.end;
+        self.connected = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(legs: &mut PublishLegs<u64>, sequence: u64, len: usize) {
+        legs.push(0, sequence, Some(sequence), |out| out.extend(std::iter::repeat_n(sequence as u8, len)));
+    }
+
+    fn unsent(legs: &PublishLegs<u64>) -> Vec<u8> {
+        legs.unsent().flatten().copied().collect()
+    }
+
+    fn accept(legs: &mut PublishLegs<u64>, up_to: u64) -> Vec<u64> {
+        let mut done = Vec::new();
+        legs.accepted(1, up_to, |wait| done.push(wait));
+        done
+    }
+
+    #[test]
+    fn frames_leave_in_order_and_once() {
+        let mut legs = PublishLegs::default();
+        push(&mut legs, 1, 3);
+        assert!(!legs.has_unsent(), "nobody is there");
+        legs.connect(Some(0), |_| panic!("nothing was sent before"));
+        push(&mut legs, 2, 2);
+        assert_eq!(unsent(&legs), [1, 1, 1, 2, 2]);
+        legs.sent(4);
+        assert_eq!(unsent(&legs), [2]);
+        legs.sent(1);
+        assert!(!legs.has_unsent());
+        assert_eq!(accept(&mut legs, 1), [1]);
+        assert!(accept(&mut legs, 1).is_empty(), "told once");
+        assert_eq!(legs.owed_bytes(), 2);
+        assert_eq!(accept(&mut legs, 7), [2]);
+        assert!(!legs.is_owed());
+    }
+
+    #[test]
+    fn what_is_not_accepted_is_sent_again_after_a_break() {
+        let mut legs = PublishLegs::default();
+        legs.connect(Some(0), |_| {});
+        (1..=4).for_each(|sequence| push(&mut legs, sequence, 2));
+        legs.sent(8);
+        accept(&mut legs, 1);
+        legs.disconnect();
+        assert!(!legs.has_unsent());
+        // Two and three have arrived, and their answers have not.
+        legs.connect(Some(3), |_| panic!("the node is the same"));
+        assert_eq!(unsent(&legs), [4, 4]);
+        legs.disconnect();
+        let mut again = 0;
+        legs.connect(None, |frame| {
+            again += 1;
+            frame[0] |= 0x80;
+        });
+        assert_eq!(again, 3);
+        assert_eq!(unsent(&legs), [0x82, 2, 0x83, 3, 0x84, 4]);
+        assert_eq!(accept(&mut legs, 4), [2, 3, 4]);
+    }
+
+    #[test]
+    fn an_answer_may_come_before_the_frame_is_sent_again() {
+        let mut legs = PublishLegs::default();
+        legs.connect(Some(0), |_| {});
+        push(&mut legs, 1, 2);
+        push(&mut legs, 2, 2);
+        legs.connect(None, |_| {});
+        assert_eq!(accept(&mut legs, 1), [1]);
+        assert_eq!(unsent(&legs), [2, 2]);
+    }
+
+    #[test]
+    fn long_streams_keep_only_what_is_owed() {
+        let mut legs = PublishLegs::default();
+        legs.connect(Some(0), |_| {});
+        let mut taken = Vec::new();
+        for sequence in 1..=5_000_u64 {
+            push(&mut legs, sequence, 1 + (sequence % 97) as usize);
+            let bytes: usize = legs.unsent().map(<[u8]>::len).sum();
+            taken.extend(unsent(&legs));
+            legs.sent(bytes);
+            if sequence % 3 == 0 {
+                accept(&mut legs, sequence - 2);
+            }
+        }
+        let expected: Vec<u8> =
+            (1..=5_000_u64).flat_map(|s| std::iter::repeat_n(s as u8, 1 + (s % 97) as usize)).collect();
+        assert_eq!(taken, expected);
+        assert!(legs.chunks.len() <= 2 && legs.owed_bytes() < 1_000);
+        assert_eq!(accept(&mut legs, 5_000).len(), 4);
+    }
+
+    #[test]
+    fn the_window_follows_what_the_node_accepts() {
+        let mut legs = PublishLegs::default();
+        legs.connect(Some(0), |_| {});
+        push(&mut legs, 1, WINDOW_BYTES_FIRST);
+        assert!(legs.is_full());
+        legs.measure(1_000);
+        assert_eq!(legs.window, WINDOW_BYTES_MIN, "it has accepted nothing");
+        accept(&mut legs, 1);
+        legs.measure(2_000);
+        assert_eq!(legs.window, WINDOW_BYTES_FIRST);
+        assert!(legs.has_room());
+        legs.measure(4_000);
+        assert_eq!(legs.window, WINDOW_BYTES_FIRST, "nothing was asked of it");
+    }
+
+    #[test]
+    fn a_node_that_is_gone_leaves_nobody_waiting() {
+        let mut legs = PublishLegs::default();
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, 2));
+        let mut lost = Vec::new();
+        legs.clear(|wait| lost.push(wait));
+        assert_eq!(lost, [1, 2, 3]);
+        legs.connect(Some(0), |_| {});
+        push(&mut legs, 4, 1);
+        assert_eq!(unsent(&legs), [4]);
+    }
+}

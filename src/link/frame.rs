@@ -1,0 +1,417 @@
+//! The frames of a data connection: publishes and marks one way, answers the other way of the same connection.
+//!
+//! Written by hand, so that a topic and a payload are slices of the buffer that was read, and a payload can be sent from where it lies
+//! ([`DataFrame::encode_head`]). All numbers are big-endian:
+//!
+//! ```text
+//! u32 length of the rest | u8 kind | fields
+//! Mark:    u64 sequence | u64 index
+//! Publish: u8 flags | u64 sequence | [u32 remaining_secs] | [u64 stamp] | text publisher | text topic
+//!          | [text share, u8 whether detached members will do] | [text client, u64 epoch] | bytes properties | payload up to the end of the frame
+//! ```
+//! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
+//! bit for "more follows", and then as many bytes.
+//!
+//! Invariants: decoding allocates nothing and never looks beyond the frame; whatever bytes come, it ends in a frame, in
+//! [`Malformed`], or in "not all here yet"; a topic that it returns is a valid topic name.
+//!
+//! Tests to read first: `tests::a_publish_as_bytes` and `tests::mutations_never_panic`.
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;
+
+use thiserror::Error;
+
+use crate::mqtt::QoS;
+use crate::topic::name;
+
+/// Bytes of the length in front of a frame.
+pub const LENGTH_BYTES: usize = 4;
+
+/// What a frame has beside topic, texts, properties and payload at the most: for whoever relates a bound of frames to a bound of packets.
+pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 4 + 8 + 8 + 1 + 5 * LENGTH_OF_BYTES_MAX;
+
+const LENGTH_OF_BYTES_MAX: usize = 5;
+
+const PUBLISH: u8 = 1;
+const MARK: u8 = 2;
+const CLOCK: u8 = 3;
+const WELCOME: u8 = 16;
+const ACCEPTED: u8 = 17;
+const SETTLED: u8 = 18;
+const REFUSED: u8 = 19;
+
+const QOS: u8 = 0b0000_0011;
+const RETAIN: u8 = 0b0000_0100;
+const RESEND: u8 = 0b0000_1000;
+const SHARE: u8 = 0b0001_0000;
+const STAMP: u8 = 0b0010_0000;
+const NAMED: u8 = 0b0100_0000;
+const REMAINING: u8 = 0b1000_0000;
+
+/// Why bytes are no frame. The connection is of no use then: where the next frame begins is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Malformed {
+    #[error("a frame of {length} bytes, and {max} are the most")]
+    TooLong { length: u32, max: usize },
+    #[error("an empty frame")]
+    Empty,
+    #[error("a frame of the unknown kind {0}")]
+    Kind(u8),
+    #[error("a frame that ends within a field")]
+    Short,
+    #[error("a frame with bytes behind its last field")]
+    Surplus,
+    #[error("a length of more than 32 bits")]
+    Length,
+    #[error("a text that is not UTF-8")]
+    Text,
+    #[error("a topic that is no topic name")]
+    Topic,
+    #[error("QoS 3")]
+    QoS,
+}
+
+/// One message on its way to another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Publish<'a> {
+    /// The QoS at which the publisher sent it.
+    pub qos: QoS,
+    /// The RETAIN flag as the publisher set it.
+    pub retain: bool,
+    /// It may have been sent before: the receiver compares it with the high-water mark of its stream.
+    pub resend: bool,
+    /// Its place in the stream of the sending shard.
+    pub sequence: u64,
+    /// What is left of its Message Expiry Interval, in seconds.
+    pub remaining_secs: Option<u32>,
+    /// The hybrid clock's time of a retained message.
+    pub stamp: Option<u64>,
+    /// The client id of the publisher, for No Local.
+    pub publisher: &'a str,
+    /// A valid topic name.
+    pub topic: &'a str,
+    /// The properties that travel unchanged, as raw bytes. Not checked here.
+    pub properties: &'a [u8],
+    pub payload: &'a [u8],
+    /// The share group for which a member is wanted, in full: `$share/name/filter`; not checked here. And whether one that is not connected will do,
+    /// because no node has another one.
+    pub share: Option<(&'a str, bool)>,
+    /// What a Will is known by beside its place in a stream: the client id and the epoch of its session.
+    pub name: Option<(&'a str, u64)>,
+}
+
+/// What a shard sends on its own data connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataFrame<'a> {
+    Publish(Publish<'a>),
+    /// Everything in front of it was routed with an older state, and all behind it is routed with that of this log index or a newer one.
+    Mark {
+        /// Its place in the stream of the sending shard, as that of a publish.
+        sequence: u64,
+        index: u64,
+    },
+    /// The sender's hybrid clock.
+    Clock {
+        clock: u64,
+    },
+}
+
+/// What comes back on the other half of the same connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerFrame {
+    /// The first: who answers, and up to which sequence it has received the stream.
+    Welcome { run: u64, received: u64 },
+    /// All up to this sequence are in the queues that they belong to. The clock is the answering node's hybrid clock.
+    Accepted { up_to: u64, clock: u64 },
+    /// This one was acknowledged by the member that got it.
+    Settled { sequence: u64 },
+    /// This one was not taken, for a reason that sender and receiver agree on.
+    Refused { sequence: u64, reason: u8 },
+}
+
+impl<'a> DataFrame<'a> {
+    /// Appends the whole frame.
+    ///
+    /// # Panics
+    /// When the frame is 4 GiB or longer: no packet is.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(out);
+        if let Self::Publish(publish) = self {
+            out.extend_from_slice(publish.payload);
+        }
+    }
+
+    /// Appends all of the frame but the payload, which has to follow: for a payload that is sent from where it lies.
+    ///
+    /// # Panics
+    /// As [`DataFrame::encode`].
+    pub fn encode_head(&self, out: &mut Vec<u8>) {
+        let start = begin(out);
+        let behind = match self {
+            Self::Publish(publish) => {
+                publish.encode_head(out);
+                publish.payload.len()
+            }
+            Self::Mark { sequence, index } => {
+                number(out, MARK, *sequence);
+                out.extend_from_slice(&index.to_be_bytes());
+                0
+            }
+            Self::Clock { clock } => number(out, CLOCK, *clock),
+        };
+        end(out, start, behind);
+    }
+
+    /// The frame at the beginning of `bytes` and its length in bytes; `None` while it is not all here. `max` bounds the
+    /// length of a frame in bytes, the four of the length not counted.
+    ///
+    /// # Errors
+    /// [`Malformed`], as soon as the bytes that are here show it.
+    pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=CLOCK).contains(&kind))? else {
+            return Ok(None);
+        };
+        let frame = match fields.u8()? {
+            PUBLISH => Self::Publish(Publish::decode(fields)?),
+            MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
+            CLOCK => Self::Clock { clock: fields.last_u64()? },
+            other => return Err(Malformed::Kind(other)),
+        };
+        Ok(Some((frame, length)))
+    }
+}
+
+impl<'a> Publish<'a> {
+    fn encode_head(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[PUBLISH, self.flags()]);
+        out.extend_from_slice(&self.sequence.to_be_bytes());
+        if let Some(secs) = self.remaining_secs {
+            out.extend_from_slice(&secs.to_be_bytes());
+        }
+        if let Some(stamp) = self.stamp {
+            out.extend_from_slice(&stamp.to_be_bytes());
+        }
+        put_bytes(out, self.publisher.as_bytes());
+        put_bytes(out, self.topic.as_bytes());
+        if let Some((share, detached)) = self.share {
+            put_bytes(out, share.as_bytes());
+            out.push(u8::from(detached));
+        }
+        if let Some((client, epoch)) = self.name {
+            put_bytes(out, client.as_bytes());
+            out.extend_from_slice(&epoch.to_be_bytes());
+        }
+        put_bytes(out, self.properties);
+    }
+
+    fn flags(&self) -> u8 {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        self.qos as u8
+            | flag(self.retain, RETAIN)
+            | flag(self.resend, RESEND)
+            | flag(self.share.is_some(), SHARE)
+            | flag(self.stamp.is_some(), STAMP)
+            | flag(self.name.is_some(), NAMED)
+            | flag(self.remaining_secs.is_some(), REMAINING)
+    }
+
+    fn decode(mut fields: Fields<'a>) -> Result<Self, Malformed> {
+        let flags = fields.u8()?;
+        let has = |flag: u8| flags & flag != 0;
+        let qos = QoS::from_u8(flags & QOS).ok_or(Malformed::QoS)?;
+        let sequence = fields.u64()?;
+        let remaining_secs = if has(REMAINING) { Some(fields.u32()?) } else { None };
+        let stamp = if has(STAMP) { Some(fields.u64()?) } else { None };
+        let publisher = fields.text()?;
+        let topic = fields.text()?;
+        name::validate(topic).map_err(|_| Malformed::Topic)?;
+        let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
+        let name = if has(NAMED) { Some((fields.text()?, fields.u64()?)) } else { None };
+        let properties = fields.bytes()?;
+        Ok(Publish {
+            qos,
+            retain: has(RETAIN),
+            resend: has(RESEND),
+            sequence,
+            remaining_secs,
+            stamp,
+            publisher,
+            topic,
+            properties,
+            payload: fields.0,
+            share,
+            name,
+        })
+    }
+}
+
+impl AnswerFrame {
+    /// The longest, in bytes: what [`AnswerFrame::decode`] is given as the most.
+    pub const BYTES_MAX: usize = 17;
+
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = begin(out);
+        match *self {
+            Self::Welcome { run, received } => {
+                number(out, WELCOME, run);
+                out.extend_from_slice(&received.to_be_bytes());
+            }
+            Self::Accepted { up_to, clock } => {
+                number(out, ACCEPTED, up_to);
+                out.extend_from_slice(&clock.to_be_bytes());
+            }
+            Self::Settled { sequence } => {
+                number(out, SETTLED, sequence);
+            }
+            Self::Refused { sequence, reason } => {
+                number(out, REFUSED, sequence);
+                out.push(reason);
+            }
+        }
+        end(out, start, 0);
+    }
+
+    /// As [`DataFrame::decode`].
+    ///
+    /// # Errors
+    /// [`Malformed`], as soon as the bytes that are here show it.
+    pub fn decode(bytes: &[u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (WELCOME..=REFUSED).contains(&kind))? else {
+            return Ok(None);
+        };
+        let frame = match fields.u8()? {
+            WELCOME => Self::Welcome { run: fields.u64()?, received: fields.last_u64()? },
+            ACCEPTED => Self::Accepted { up_to: fields.u64()?, clock: fields.last_u64()? },
+            SETTLED => Self::Settled { sequence: fields.last_u64()? },
+            REFUSED => {
+                let sequence = fields.u64()?;
+                let reason = fields.u8()?;
+                fields.end()?;
+                Self::Refused { sequence, reason }
+            }
+            other => return Err(Malformed::Kind(other)),
+        };
+        Ok(Some((frame, length)))
+    }
+}
+
+/// Notes in the whole frame of a publish that it may have been sent before. Other frames stay as they are.
+pub fn mark_resent(frame: &mut [u8]) {
+    if let [_, _, _, _, PUBLISH, flags, ..] = frame {
+        *flags |= RESEND;
+    }
+}
+
+/// Leaves room for the length. Returns where the frame begins.
+fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    start
+}
+
+/// Fills in the length of the frame that begins at `start` and has `behind` more bytes to come.
+fn end(out: &mut [u8], start: usize, behind: usize) {
+    let length = out.len() - start - LENGTH_BYTES + behind;
+    let length = u32::try_from(length).expect("a frame is far shorter than 4 GiB");
+    out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+}
+
+/// A kind and the number behind it; nothing of the frame is still to come.
+fn number(out: &mut Vec<u8>, kind: u8, number: u64) -> usize {
+    out.push(kind);
+    out.extend_from_slice(&number.to_be_bytes());
+    0
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+}
+
+/// What the first frame holds behind its length, and how long it is with it. A length or a kind that is none is refused before the rest
+/// of the frame is here.
+fn split(bytes: &[u8], max: usize, is_kind: impl Fn(u8) -> bool) -> Result<Option<(Fields<'_>, usize)>, Malformed> {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes(*length);
+    let size = usize::try_from(length).unwrap_or(usize::MAX);
+    if size > max {
+        return Err(Malformed::TooLong { length, max });
+    }
+    if size == 0 {
+        return Err(Malformed::Empty);
+    }
+    if let Some(kind) = rest.first().filter(|kind| !is_kind(**kind)) {
+        return Err(Malformed::Kind(*kind));
+    }
+    Ok(rest.get(..size).map(|fields| (Fields(fields), LENGTH_BYTES + size)))
+}
+
+/// What of a frame has not been read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn last_u64(&mut self) -> Result<u64, Malformed> {
+        let number = self.u64()?;
+        self.end()?;
+        Ok(number)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Surplus) }
+    }
+
+    fn length(&mut self) -> Result<usize, Malformed> {
+        let mut length = 0u64;
+        for place in 0..LENGTH_OF_BYTES_MAX {
+            let byte = self.u8()?;
+            length |= u64::from(byte & 0x7F) << (7 * place);
+            if byte & 0x80 == 0 {
+                return usize::try_from(length).map_err(|_| Malformed::Length);
+            }
+        }
+        Err(Malformed::Length)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed::Text)
+    }
+}

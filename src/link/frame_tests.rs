@@ -1,0 +1,212 @@
+//! Frames of a data connection against their bytes, and against bytes that are none.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MAX: usize = 1 << 20;
+
+fn publish() -> Publish<'static> {
+    Publish {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        resend: false,
+        sequence: 7,
+        remaining_secs: None,
+        stamp: None,
+        publisher: "c",
+        topic: "a/b",
+        properties: &[],
+        payload: b"hello",
+        share: None,
+        name: None,
+    }
+}
+
+fn bytes(frame: &DataFrame<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame.encode(&mut out);
+    out
+}
+
+fn answer_bytes(frame: &AnswerFrame) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame.encode(&mut out);
+    out
+}
+
+#[test]
+fn a_publish_as_bytes() {
+    let plain = bytes(&DataFrame::Publish(publish()));
+    assert_eq!(plain, b"\0\0\0\x16\x01\x01\0\0\0\0\0\0\0\x07\x01c\x03a/b\x00hello");
+    let full = Publish {
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        resend: true,
+        remaining_secs: Some(1),
+        stamp: Some(2),
+        properties: &[9, 9],
+        share: Some(("$share/g/f", true)),
+        name: Some(("w", 3)),
+        ..publish()
+    };
+    let full = bytes(&DataFrame::Publish(full));
+    let expected = b"\0\0\0\x3a\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\x01\
+        \x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
+    assert_eq!(full, expected);
+}
+
+#[test]
+fn the_head_of_a_publish_counts_the_payload_that_follows() {
+    let frame = DataFrame::Publish(publish());
+    let mut head = Vec::new();
+    frame.encode_head(&mut head);
+    head.extend_from_slice(b"hello");
+    assert_eq!(head, bytes(&frame));
+}
+
+#[test]
+fn small_frames_come_back() {
+    for frame in [DataFrame::Mark { sequence: 3, index: u64::MAX }, DataFrame::Clock { clock: 5 }] {
+        let bytes = bytes(&frame);
+        assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));
+    }
+    for frame in [
+        AnswerFrame::Welcome { run: 1, received: u64::MAX },
+        AnswerFrame::Accepted { up_to: 3, clock: 4 },
+        AnswerFrame::Settled { sequence: 5 },
+        AnswerFrame::Refused { sequence: 6, reason: 7 },
+    ] {
+        let bytes = answer_bytes(&frame);
+        assert_eq!(AnswerFrame::decode(&bytes, AnswerFrame::BYTES_MAX), Ok(Some((frame, bytes.len()))));
+    }
+}
+
+#[test]
+fn each_direction_knows_its_own_frames_only() {
+    let mark = bytes(&DataFrame::Mark { sequence: 2, index: 1 });
+    assert_eq!(AnswerFrame::decode(&mark, MAX), Err(Malformed::Kind(MARK)));
+    let settled = answer_bytes(&AnswerFrame::Settled { sequence: 1 });
+    assert_eq!(DataFrame::decode(&settled, MAX), Err(Malformed::Kind(SETTLED)));
+}
+
+#[test]
+fn a_length_beyond_the_bound_is_refused_at_once() {
+    assert_eq!(
+        DataFrame::decode(&[0x80, 0, 0, 0], MAX),
+        Err(Malformed::TooLong { length: 0x8000_0000, max: MAX }),
+        "without waiting for more"
+    );
+    assert_eq!(DataFrame::decode(&[0, 0, 0, 10, 77], MAX), Err(Malformed::Kind(77)), "so is a kind that is none");
+    assert_eq!(DataFrame::decode(&[0, 0, 0, 0], MAX), Err(Malformed::Empty));
+    let frame = bytes(&DataFrame::Publish(publish()));
+    assert!(DataFrame::decode(&frame, frame.len() - LENGTH_BYTES).is_ok(), "a frame of just the bound");
+    assert!(DataFrame::decode(&frame, frame.len() - LENGTH_BYTES - 1).is_err());
+}
+
+#[test]
+fn fields_that_do_not_fit_are_refused() {
+    let decode = |fields: &[u8]| {
+        let mut bytes = (fields.len() as u32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(fields);
+        DataFrame::decode(&bytes, MAX).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(decode(&[MARK, 0, 0]), Malformed::Short);
+    assert_eq!(decode(&[MARK, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Malformed::Surplus);
+    assert_eq!(decode(&[PUBLISH, 3, 0, 0, 0, 0, 0, 0, 0, 0]), Malformed::QoS);
+    let publish = |tail: &[u8]| [&[PUBLISH, 0, 0, 0, 0, 0, 0, 0, 0, 0], tail].concat();
+    assert_eq!(decode(&publish(&[1, 0xFF, 1, b'a', 0])), Malformed::Text);
+    assert_eq!(decode(&publish(&[0, 1, b'#', 0])), Malformed::Topic);
+    assert_eq!(decode(&publish(&[0, 0, 0])), Malformed::Topic, "an empty one");
+    assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F])), Malformed::Short, "a text of 4 GiB");
+    assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF])), Malformed::Length);
+}
+
+#[test]
+fn the_overhead_is_what_it_is_said_to_be() {
+    let long = "x".repeat(40_000);
+    let name = "y".repeat(40_000);
+    let frame = Publish {
+        remaining_secs: Some(1),
+        stamp: Some(2),
+        publisher: &long,
+        topic: &name,
+        properties: long.as_bytes(),
+        payload: &[],
+        share: Some((&long, false)),
+        name: Some((&long, 3)),
+        ..publish()
+    };
+    let length = bytes(&DataFrame::Publish(frame)).len();
+    assert!(length <= OVERHEAD_BYTES_MAX + 200_000 && length >= OVERHEAD_BYTES_MAX + 200_000 - 10, "{length}");
+}
+
+/// The owned parts of a publish.
+type Parts = (u8, u8, u64, [String; 4], Vec<u8>, Vec<u8>);
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let text = || "\\PC{0,150}";
+    let texts = [text().boxed(), "[a-zä/]{1,150}".boxed(), text().boxed(), text().boxed()];
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
+    (0u8..3, any::<u8>(), any::<u64>(), texts, bytes(), bytes())
+}
+
+fn of((qos, bits, sequence, [publisher, topic, share, client], properties, payload): &Parts) -> Publish<'_> {
+    let has = |bit: u8| bits & (1 << bit) != 0;
+    Publish {
+        qos: QoS::from_u8(*qos).unwrap(),
+        retain: has(0),
+        resend: has(1),
+        sequence: *sequence,
+        remaining_secs: has(2).then_some(*sequence as u32),
+        stamp: has(3).then_some(!*sequence),
+        publisher,
+        topic,
+        properties,
+        payload,
+        share: has(4).then_some((share.as_str(), qos & 1 == 0)),
+        name: has(5).then_some((client, sequence.rotate_left(9))),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn what_is_encoded_comes_back(parts in parts(), behind in proptest::collection::vec(any::<u8>(), 0..9)) {
+        let frame = DataFrame::Publish(of(&parts));
+        let mut bytes = bytes(&frame);
+        let length = bytes.len();
+        bytes.extend_from_slice(&behind);
+        prop_assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, length))));
+    }
+
+    #[test]
+    fn a_part_of_a_frame_is_awaited(parts in parts(), cut in any::<proptest::sample::Index>()) {
+        let bytes = bytes(&DataFrame::Publish(of(&parts)));
+        let part = &bytes[..cut.index(bytes.len())];
+        prop_assert_eq!(DataFrame::decode(part, MAX), Ok(None));
+    }
+
+    #[test]
+    fn mutations_never_panic(parts in parts(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut bytes = bytes(&DataFrame::Publish(of(&parts)));
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        if let Ok(Some((DataFrame::Publish(publish), length))) = DataFrame::decode(&bytes, MAX) {
+            prop_assert!(length <= bytes.len());
+            prop_assert!(name::validate(publish.topic).is_ok());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), kind in 0u8..22) {
+        let _ = DataFrame::decode(&bytes, MAX);
+        let _ = AnswerFrame::decode(&bytes, MAX);
+        let framed = [&(bytes.len() as u32 + 1).to_be_bytes()[..], &[kind], &bytes].concat();
+        let _ = DataFrame::decode(&framed, MAX);
+        let _ = AnswerFrame::decode(&framed, MAX);
+    }
+}

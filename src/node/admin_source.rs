@@ -1,0 +1,397 @@
+//! What the admin port tells of this node: its sessions, by asking its shards; its counters; how it is.
+//!
+//! [`Local`] speaks for this node alone, whoever else there is; [`Alone`] is the whole answer of a node without a cluster. A shard is asked for one slice
+//! after the other, never for two at a time by one request, and every answer has a deadline: a shard that hangs holds up nobody but the asker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, oneshot, watch};
+use tracing::info;
+
+use holdfast_raft::NodeId;
+use holdfast_storage::{Figures, Storage};
+
+use crate::admin::{self, Exposition, Kind, PageRequest, Soon, Source, Trouble, view};
+use crate::metrics::Refusals;
+use crate::mqtt::ProtocolVersion;
+use crate::shard::Shared;
+use crate::shard::greeted::ListenerState;
+use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionView, Slice};
+use crate::shard::mailbox::Event;
+use crate::subscriptions::ShardId;
+
+/// How long a shard may take for one slice of an answer.
+const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest that a scrape counts through all queues; what was not reached by then is left out of it.
+const CENSUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whoever asks again within so many milliseconds gets the same census: scrapes of several cost no more than one.
+const CENSUS_FRESH_MS: u64 = 1_000;
+
+/// An event loop that has not come round for so long is stuck.
+const BEAT_LATE_MS: u64 = 5_000;
+
+/// Subscriptions of one client that are shown.
+const SUBSCRIPTIONS_SHOWN: usize = 1_000;
+
+/// This node, as far as it can speak for itself.
+pub(super) struct Local {
+    pub shared: Arc<Shared>,
+    pub refusals: Arc<Refusals>,
+    pub listeners: Vec<Arc<ListenerState>>,
+    pub storage: Option<Storage>,
+    pub name: Arc<str>,
+    /// The node is about to end.
+    pub stopping: watch::Receiver<bool>,
+    /// When the queues were last counted, and what was found.
+    pub census: Mutex<Option<(u64, Vec<Census>)>>,
+}
+
+impl Local {
+    /// Whether the event loops come round, as far as they have begun to.
+    pub fn live(&self) -> Vec<view::Check> {
+        let now = self.shared.clock.now();
+        let late = self.shards(|beat_at| beat_at > 0 && now.saturating_sub(beat_at) > BEAT_LATE_MS);
+        let detail = if late.is_empty() { String::new() } else { format!("late: shard {late}") };
+        vec![view::Check::new("event_loops", late.is_empty(), detail)]
+    }
+
+    /// The shards whose last beat is of a kind, by their numbers.
+    fn shards(&self, is_meant: impl Fn(u64) -> bool) -> String {
+        let shards = self.shared.metrics.shards.iter().enumerate();
+        let meant = shards.filter(|(_, shard)| is_meant(shard.beat_at.get()));
+        meant.map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether every shard has taken its sessions up and runs.
+    pub fn startup(&self) -> Vec<view::Check> {
+        let waiting = self.shards(|beat_at| beat_at == 0);
+        let detail =
+            if waiting.is_empty() { String::new() } else { format!("reading their sessions: shard {waiting}") };
+        vec![view::Check::new("started", waiting.is_empty(), detail)]
+    }
+
+    /// Whether clients are let in, and what they send is taken.
+    pub fn ready(&self) -> Vec<view::Check> {
+        let mut checks = self.startup();
+        checks.extend(self.live());
+        let open: Vec<_> = self.listeners.iter().map(|listener| listener.config.name.as_str()).collect();
+        let stopping = *self.stopping.borrow();
+        let detail = if stopping { "closed".to_owned() } else { open.join(", ") };
+        checks.push(view::Check::new("listeners", !stopping, detail));
+        checks.push(view::Check::new(
+            "not_stopping",
+            !stopping,
+            if stopping { "the node is about to end" } else { "" },
+        ));
+        let level = &self.shared.storage_level;
+        checks.push(view::Check::new("storage", !level.is_short(), level.label()));
+        checks
+    }
+
+    /// The clients of this node behind a cursor.
+    pub async fn clients(&self, asked: &PageRequest) -> Result<view::ClientPage, Trouble> {
+        let mut found: Vec<(SessionView, ShardId)> = Vec::new();
+        let mut more = false;
+        for shard in 0..self.shared.mailboxes.len() as ShardId {
+            let mut from = Some(0);
+            while let Some(key) = from {
+                let full = found.len() >= asked.limit;
+                let before = found.last().filter(|_| full).map(|(greatest, _)| greatest.client_id.clone());
+                // One more than wanted tells whether there are more.
+                let slice = Slice { from: key, after: asked.after.clone(), before, at_most: asked.limit + 1 };
+                let Found { sessions, next } = self.ask(shard, |reply| Inspect::Slice { asked: slice, reply }).await?;
+                more |= full && !sessions.is_empty();
+                found.extend(sessions.into_iter().map(|session| (session, shard)));
+                found.sort_by(|one, other| one.0.client_id.cmp(&other.0.client_id));
+                // A session that ended and began again meanwhile may have been met twice.
+                found.dedup_by(|later, first| later.0.client_id == first.0.client_id);
+                from = next;
+                more |= found.len() > asked.limit;
+                found.truncate(asked.limit);
+            }
+        }
+        let clients: Vec<_> = found.into_iter().map(|(session, shard)| self.client_view(session, shard)).collect();
+        let next = if more { clients.last().map(|last| last.client_id.clone()) } else { None };
+        Ok(view::ClientPage { clients, next, missing: Vec::new() })
+    }
+
+    /// One client of this node.
+    pub async fn client(&self, client_id: Arc<str>) -> Result<Option<view::ClientDetail>, Trouble> {
+        let shard = self.shared.shard_of(&client_id);
+        let question = |reply| Inspect::Session { client_id, subscriptions_max: SUBSCRIPTIONS_SHOWN, reply };
+        let found = self.ask(shard, question).await?;
+        Ok(found.map(|(session, subscriptions)| {
+            let list = subscriptions.list.into_iter();
+            let subscriptions_shown = list.map(|(filter, subscription)| view::Subscription {
+                filter: filter.to_string(),
+                qos: subscription.options.qos as u8,
+                no_local: subscription.options.no_local,
+                retain_as_published: subscription.options.retain_as_published,
+                subscription_id: subscription.subscription_id,
+            });
+            view::ClientDetail {
+                subscriptions: subscriptions_shown.collect(),
+                truncated: subscriptions.truncated,
+                client: self.client_view(session, shard),
+            }
+        }))
+    }
+
+    /// Ends the connection of a client of this node.
+    pub async fn kick(&self, client_id: Arc<str>) -> Result<Option<view::Kicked>, Trouble> {
+        let shard = self.shared.shard_of(&client_id);
+        let (reply, answer) = oneshot::channel();
+        self.shared.mailboxes[usize::from(shard)].push(Event::Kick { client_id: client_id.clone(), reply });
+        let kicked = in_time(answer).await?;
+        if kicked == Some(true) {
+            info!(event = "kick", client_id = &*client_id, "the client is disconnected by way of the admin port");
+        }
+        let node = self.name.to_string();
+        Ok(kicked.map(|was_connected| view::Kicked { client_id: client_id.to_string(), node, was_connected }))
+    }
+
+    async fn ask<T>(&self, shard: ShardId, question: impl FnOnce(oneshot::Sender<T>) -> Inspect) -> Result<T, Trouble> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.mailboxes[usize::from(shard)].push(Event::Inspect(Box::new(question(reply))));
+        in_time(answer).await
+    }
+
+    fn client_view(&self, session: SessionView, shard: ShardId) -> view::Client {
+        let connection = session.connection;
+        let of_connection = |pick: fn(&ConnectionView) -> String| connection.as_ref().map(pick);
+        view::Client {
+            client_id: session.client_id.to_string(),
+            node: self.name.to_string(),
+            shard,
+            connected: connection.is_some(),
+            version: of_connection(|connection| version(connection.version).to_owned()),
+            peer: of_connection(|connection| connection.peer.to_string()),
+            listener: of_connection(|connection| connection.listener.config.name.clone()),
+            user_name: connection.as_ref().and_then(|connection| connection.user_name.as_deref().map(str::to_owned)),
+            connected_at_ms: connection.as_ref().map(|connection| connection.accepted_at),
+            outbox_bytes: connection.as_ref().map_or(0, |connection| connection.outbox_bytes as u64),
+            session_expiry_secs: Some(session.expiry_secs).filter(|secs| *secs != u32::MAX),
+            epoch: session.epoch,
+            subscriptions: session.subscriptions as u64,
+            queue_messages: session.queue_messages as u64,
+            queue_bytes: session.queue_bytes as u64,
+            inflight: session.inflight as u64,
+            dropped: session.dropped,
+        }
+    }
+
+    /// Writes everything that this node counts.
+    pub async fn metrics(&self, out: &mut Exposition) {
+        out.family("build_info", Kind::Gauge, "The version of the program.")
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        let uptime = self.shared.clock.uptime_ms() as f64 / 1000.0;
+        out.single("uptime_seconds", Kind::Gauge, "How long the node has run.", uptime);
+        admin::metrics::shards(out, &self.shared.metrics);
+        let listeners: Vec<_> = self.listeners.iter().map(Arc::as_ref).collect();
+        admin::metrics::listeners(out, &listeners, &self.refusals);
+        let (messages, bytes) = {
+            let retained = self.shared.retained.read();
+            (retained.len(), retained.bytes())
+        };
+        out.single("retained_messages", Kind::Gauge, "Retained messages.", messages as f64);
+        out.single("retained_bytes", Kind::Gauge, "Their bytes, topics and properties included.", bytes as f64);
+        out.single(
+            "topic_filters",
+            Kind::Gauge,
+            "Filters that somebody on this node subscribes to.",
+            self.shared.index.len() as f64,
+        );
+        self.mailboxes(out);
+        if let Some(storage) = &self.storage {
+            self.disk(out, storage);
+        }
+        queues(out, &self.census().await);
+    }
+
+    fn mailboxes(&self, out: &mut Exposition) {
+        type Pick = fn((usize, usize, usize)) -> usize;
+        let mut each = |name, help, pick: Pick| {
+            out.family(name, Kind::Gauge, help);
+            for (shard, mailbox) in self.shared.mailboxes.iter().enumerate() {
+                out.sample(&[("shard", &shard.to_string())], pick(mailbox.waiting()) as f64);
+            }
+        };
+        each("mailbox_events", "Events in the mailbox of a shard.", |(events, ..)| events);
+        each("mailbox_messages", "Messages among them.", |(_, messages, _)| messages);
+        each("mailbox_bytes", "Bytes of these messages.", |(.., bytes)| bytes);
+    }
+
+    fn disk(&self, out: &mut Exposition, storage: &Storage) {
+        let Figures {
+            disk_bytes,
+            live_bytes,
+            items,
+            early_deletions,
+            commits,
+            batches,
+            sync_secs,
+            cleaned_bytes,
+            errors,
+            ..
+        } = storage.figures();
+        out.family("storage_bytes", Kind::Gauge, "Bytes on the disk.")
+            .sample(&[("kind", "used")], disk_bytes as f64)
+            .sample(&[("kind", "live")], live_bytes as f64);
+        let mut gauge = |name, help, value| out.single(name, Kind::Gauge, help, value);
+        gauge("storage_items", "Things that must survive.", items as f64);
+        gauge("storage_early_deletions", "Deletions that wait for what they delete.", early_deletions as f64);
+        gauge(
+            "storage_short",
+            "Whether new messages are refused because the disk has no room, or fails.",
+            f64::from(u8::from(self.shared.storage_level.is_short())),
+        );
+        let pending = (0..=self.shared.mailboxes.len()).map(|source| storage.pending_bytes(source) as f64).sum();
+        gauge("storage_queue_bytes", "Bytes that were handed over and are not on the disk yet.", pending);
+        let mut counter = |name, help, value| out.single(name, Kind::Counter, help, value);
+        counter("storage_commits_total", "Submissions that were kept together.", commits as f64);
+        counter("storage_fsyncs_total", "Batches written and synced.", batches as f64);
+        counter("storage_fsync_seconds_total", "Seconds spent in that.", sync_secs);
+        counter("storage_cleaned_bytes_total", "Bytes that were written again to make room.", cleaned_bytes as f64);
+        counter("storage_errors_total", "Writes and syncs that failed, or found no room.", errors as f64);
+    }
+
+    /// What the queues of each shard hold. A shard that does not answer in time is not in it.
+    async fn census(&self) -> Vec<Census> {
+        let mut last = self.census.lock().await;
+        let now = self.shared.clock.now();
+        if let Some((at, found)) = &*last
+            && now.saturating_sub(*at) < CENSUS_FRESH_MS
+        {
+            return found.clone();
+        }
+        let mut found = Vec::new();
+        let counted = async {
+            for shard in 0..self.shared.mailboxes.len() as ShardId {
+                found.extend(self.census_of(shard).await.ok());
+            }
+        };
+        // What is there by then is what there is.
+        let _ = tokio::time::timeout(CENSUS_TIMEOUT, counted).await;
+        *last = Some((self.shared.clock.now(), found.clone()));
+        found
+    }
+
+    async fn census_of(&self, shard: ShardId) -> Result<Census, Trouble> {
+        let mut sums = Census { next: Some(0), ..Census::default() };
+        while let Some(from) = sums.next {
+            sums.add(self.ask(shard, |reply| Inspect::Census { from, reply }).await?);
+        }
+        Ok(sums)
+    }
+}
+
+fn queues(out: &mut Exposition, shards: &[Census]) {
+    let sum = |pick: fn(&Census) -> u64| shards.iter().map(pick).sum::<u64>() as f64;
+    let mut gauge = |name, help, value| out.single(name, Kind::Gauge, help, value);
+    gauge("queue_messages", "Messages in the queues of all sessions.", sum(|shard| shard.queue_messages));
+    gauge("queue_bytes", "Their bytes.", sum(|shard| shard.queue_bytes));
+    gauge("queue_memory_bytes", "The part of these that is in memory.", sum(|shard| shard.queue_bytes_here));
+    gauge("inflight_messages", "Messages of QoS 1 and 2 on their way to clients.", sum(|shard| shard.inflight));
+    gauge("outbox_bytes", "Bytes that wait for the sockets of clients.", sum(|shard| shard.outbox_bytes));
+    gauge(
+        "stalled_connections",
+        "Connections that are not read from until somebody has caught up.",
+        sum(|shard| shard.stalled),
+    );
+    gauge("awaited_outcomes", "Commands to the control state whose outcome is awaited.", sum(|shard| shard.awaited));
+    gauge("unkept_promises", "Answers and tasks that wait for the disk.", sum(|shard| shard.unkept));
+}
+
+fn version(version: ProtocolVersion) -> &'static str {
+    match version {
+        ProtocolVersion::V3_1 => "3.1",
+        ProtocolVersion::V3_1_1 => "3.1.1",
+        ProtocolVersion::V5 => "5.0",
+    }
+}
+
+async fn in_time<T>(answer: oneshot::Receiver<T>) -> Result<T, Trouble> {
+    match tokio::time::timeout(SLICE_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(Trouble::new(503, "stopping", "the node is about to end")),
+        Err(_) => Err(Trouble::new(503, "shard_timeout", "an event loop did not answer in time")
+            .hint("/health/live says which one is stuck, if one is")),
+    }
+}
+
+/// A node that is no part of a cluster.
+pub(super) struct Alone {
+    pub local: Local,
+    pub node: NodeId,
+}
+
+fn not_clustered<T>() -> Result<T, Trouble> {
+    Err(Trouble::new(409, "not_clustered", "this node is no part of a cluster")
+        .hint("a node becomes one by a [cluster] section in its configuration"))
+}
+
+impl Source for Alone {
+    fn live(&self) -> Vec<view::Check> {
+        self.local.live()
+    }
+
+    fn ready(&self) -> Vec<view::Check> {
+        self.local.ready()
+    }
+
+    fn startup(&self) -> Vec<view::Check> {
+        self.local.startup()
+    }
+
+    fn cluster(&self) -> view::Cluster {
+        let name = self.local.name.to_string();
+        let own = view::Member {
+            id: format!("{:032x}", self.node.0),
+            name: name.clone(),
+            live: true,
+            voter: true,
+            leader: true,
+            own: true,
+            ..view::Member::default()
+        };
+        view::Cluster {
+            name: name.clone(),
+            node: name.clone(),
+            nodes: vec![own],
+            leader: Some(name),
+            quorum: true,
+            ..view::Cluster::default()
+        }
+    }
+
+    fn metrics<'a>(&'a self, out: &'a mut Exposition) -> Soon<'a, ()> {
+        Box::pin(self.local.metrics(out))
+    }
+
+    fn clients(&self, asked: PageRequest) -> Soon<'_, Result<view::ClientPage, Trouble>> {
+        Box::pin(async move { self.local.clients(&asked).await })
+    }
+
+    fn client(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::ClientDetail>, Trouble>> {
+        Box::pin(self.local.client(client_id))
+    }
+
+    fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::Kicked>, Trouble>> {
+        Box::pin(self.local.kick(client_id))
+    }
+
+    fn join(&self, _address: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn force_leave(&self, _node: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+}

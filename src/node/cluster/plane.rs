@@ -1,0 +1,482 @@
+//! The control state of a node in a cluster, as its shards see it: commands go to the Raft group, and what is applied comes back by their mailboxes.
+//!
+//! Order: what one entry of the log brings about is put into the mailboxes in the order of its effects, and the outcomes of this node's own commands behind it. Routes are in
+//! the index that all shards read before any shard hears of the entry.
+//!
+//! Owner: the node, one for its life. What it knows of the other nodes is what the applied state says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use holdfast_raft::{
+    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, ShareMembers, ShareRoute,
+};
+
+use crate::cluster::applied_waits::AppliedWaits;
+use crate::cluster::session_move::SessionFrame;
+use crate::link::{Lane, Links};
+use crate::node::control::unroute;
+use crate::shard::mailbox::{Event, Ticket, Turned};
+use crate::shard::{ControlPlane, Shared};
+use crate::subscriptions::{NodeSlot, ShardId};
+use crate::topic::TopicFilter;
+
+/// What a frame between nodes is, beside those of the links themselves.
+pub(super) mod kind {
+    /// Of the Raft group.
+    pub const GROUP: u8 = 1;
+    /// About a session that moves.
+    pub const SESSION: u8 = 2;
+    /// About retained messages that one of two nodes does not have.
+    pub const RETAINED: u8 = 3;
+    /// A question of one node's admin port to another node, and its answer.
+    pub const ADMIN: u8 = 4;
+}
+
+/// Nodes of a cluster: they fit in one word of the index of routes.
+const NODES_MAX: usize = 64;
+
+/// Bits of a ticket that are the shard's own; those above say which shard.
+const TICKET_BITS: u32 = 48;
+/// Stands for the node itself in a ticket.
+const OF_THE_NODE: u64 = 0xFFFF;
+
+/// Whether the node may serve, for those who wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Expulsions(pub u64);
+
+/// See the module.
+pub(super) struct ClusterPlane {
+    shared: Arc<Shared>,
+    group: OnceLock<Group>,
+    links: OnceLock<Links>,
+    routed: Mutex<AppliedWaits<(ShardId, Ticket)>>,
+    slots: Mutex<HashMap<NodeId, NodeSlot>>,
+    shards_of: RwLock<HashMap<NodeId, u16>>,
+    /// Filters without subscriber, and from when on nobody should send for them.
+    lingering: Mutex<VecDeque<(u64, Arc<str>)>>,
+    linger_ms: u64,
+    /// What each node owes each shard: bytes, and for how long nothing was accepted.
+    owed: Mutex<HashMap<(NodeId, ShardId), (usize, u64)>>,
+    /// The node's own proposals that somebody waits for.
+    own: Mutex<BTreeMap<u64, tokio::sync::oneshot::Sender<Outcome>>>,
+    next_own: Mutex<u64>,
+    /// Counts how often the others have given this node up.
+    expelled: watch::Sender<Expulsions>,
+    granted_before: AtomicBool,
+    /// The index of the last entry that was applied here.
+    applied: watch::Sender<u64>,
+}
+
+impl ClusterPlane {
+    pub fn new(shared: Arc<Shared>, linger_ms: u64) -> ClusterPlane {
+        ClusterPlane {
+            shared,
+            group: OnceLock::new(),
+            links: OnceLock::new(),
+            routed: Mutex::default(),
+            slots: Mutex::default(),
+            shards_of: RwLock::default(),
+            lingering: Mutex::default(),
+            linger_ms,
+            owed: Mutex::default(),
+            own: Mutex::default(),
+            next_own: Mutex::new(0),
+            expelled: watch::Sender::new(Expulsions::default()),
+            granted_before: AtomicBool::new(false),
+            applied: watch::Sender::new(0),
+        }
+    }
+
+    pub fn set_links(&self, links: Links) {
+        let _ = self.links.set(links);
+    }
+
+    pub fn set_group(&self, group: Group) {
+        let _ = self.group.set(group);
+    }
+
+    pub fn links(&self) -> Option<&Links> {
+        self.links.get()
+    }
+
+    pub fn group(&self) -> Option<&Group> {
+        self.group.get()
+    }
+
+    pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
+        self.expelled.subscribe()
+    }
+
+    /// How many shards a linked node has.
+    pub fn note_shards(&self, node: NodeId, shards: u16) {
+        self.shards_of.write().insert(node, shards);
+    }
+
+    /// Proposes a command of the node itself, and tells what came of it.
+    pub fn propose_own(&self, command: Command) -> tokio::sync::oneshot::Receiver<Outcome> {
+        let (answer, outcome) = tokio::sync::oneshot::channel();
+        let number = {
+            let mut next = self.next_own.lock();
+            *next += 1;
+            *next & ((1 << TICKET_BITS) - 1)
+        };
+        self.own.lock().insert(number, answer);
+        if let Some(group) = self.group.get() {
+            group.propose([(OF_THE_NODE << TICKET_BITS | number, command)]);
+        }
+        outcome
+    }
+
+    fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+        self.slots.lock().get(&node).copied()
+    }
+
+    /// The slot of a node; a new one for one that is new.
+    fn slot_for(&self, node: NodeId) -> Option<NodeSlot> {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get(&node) {
+            return Some(*slot);
+        }
+        let taken = slots.values().fold(0_u64, |taken, slot| taken | 1 << slot);
+        let free = (0..NODES_MAX as NodeSlot).find(|slot| taken & (1 << slot) == 0)?;
+        slots.insert(node, free);
+        Some(free)
+    }
+
+    /// The nodes that owe this one something and have accepted nothing for that long.
+    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<NodeId> {
+        let owed = self.owed.lock();
+        let mut stuck: Vec<NodeId> =
+            owed.iter().filter(|(_, (_, stuck_ms))| *stuck_ms >= for_ms).map(|((node, _), _)| *node).collect();
+        stuck.sort_unstable();
+        stuck.dedup();
+        stuck
+    }
+
+    /// Bytes that each node has not accepted yet.
+    pub fn owed_bytes(&self) -> BTreeMap<NodeId, usize> {
+        let mut sums = BTreeMap::new();
+        for ((node, _), (bytes, _)) in self.owed.lock().iter() {
+            *sums.entry(*node).or_insert(0) += bytes;
+        }
+        sums
+    }
+
+    /// Filters that nobody has wanted for a while are taken out of the routes.
+    pub fn end_lingering(&self) {
+        let now = self.shared.clock.now();
+        let mut due = Vec::new();
+        {
+            let mut lingering = self.lingering.lock();
+            while let Some((_, filter)) = lingering.pop_front_if(|(at, _)| *at <= now) {
+                due.push(filter);
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        let _order = self.shared.index.route_order();
+        due.retain(|text| !self.shared.index.has(text));
+        for command in unroute(due) {
+            self.propose(OF_THE_NODE as ShardId, None, command);
+        }
+    }
+}
+
+/// What shards ask.
+impl ControlPlane for ClusterPlane {
+    fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied> {
+        if let Some(group) = self.group.get() {
+            group.propose([(u64::from(from) << TICKET_BITS | ticket.unwrap_or(0), command)]);
+        }
+        None
+    }
+
+    fn is_routed(&self, from: ShardId, ticket: Ticket, index: u64) -> bool {
+        self.routed.lock().wait(index, (from, ticket)).is_some()
+    }
+
+    fn unrouted(&self, _from: ShardId, filters: Vec<Arc<str>>) {
+        let at = self.shared.clock.now() + self.linger_ms;
+        self.lingering.lock().extend(filters.into_iter().map(|filter| (at, filter)));
+    }
+
+    fn data_ended(&self, node: NodeId, from: ShardId) {
+        if let Some(links) = self.links.get() {
+            links.data_ended(node, from);
+        }
+    }
+
+    fn owed(&self, from: ShardId, node: NodeId, bytes: usize, stuck_ms: u64) {
+        self.owed.lock().insert((node, from), (bytes, stuck_ms));
+    }
+
+    fn send_session(&self, to: NodeId, frame: &SessionFrame) {
+        if let Some(links) = self.links.get() {
+            let lane = if matches!(frame, SessionFrame::State { .. }) { Lane::Bulk } else { Lane::Control };
+            // What is lost is asked for again.
+            let _ = links.send(to, lane, kind::SESSION, frame.encode());
+        }
+    }
+
+    fn shards_of(&self, node: NodeId) -> Option<u16> {
+        self.shards_of.read().get(&node).copied()
+    }
+}
+
+/// Events of one entry on their way to the shards, gathered so that each mailbox is locked once.
+struct Mail<'p> {
+    plane: &'p ClusterPlane,
+    to: Vec<Vec<Event>>,
+}
+
+impl Mail<'_> {
+    fn to(&mut self, shard: ShardId, event: Event) {
+        if let Some(events) = self.to.get_mut(usize::from(shard)) {
+            events.push(event);
+        }
+    }
+
+    fn to_client(&mut self, client: &str, effect: Effect) {
+        let shard = self.plane.shared.shard_of(client);
+        self.to(shard, Event::Effect(effect));
+    }
+
+    fn to_all(&mut self, event: impl Fn() -> Event) {
+        self.to.iter_mut().for_each(|events| events.push(event()));
+    }
+
+    fn send(self) {
+        for (mailbox, events) in self.plane.shared.mailboxes.iter().zip(self.to) {
+            mailbox.push_all(events);
+        }
+    }
+}
+
+/// What was applied.
+impl ClusterPlane {
+    fn mail(&self) -> Mail<'_> {
+        Mail { plane: self, to: self.shared.mailboxes.iter().map(|_| Vec::new()).collect() }
+    }
+
+    fn take_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
+        let shared = &self.shared;
+        match effect {
+            Effect::WillDue { ref client, publisher, .. } if shared.is_own(publisher) => {
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::WillForgotten { ref client, epoch } => {
+                shared.wills_seen.forget(client, epoch);
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::SessionEnded { ref client, holder, .. } if shared.is_own(holder) => {
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::Claimed { ref client, holder, .. } | Effect::Withdrawn { ref client, holder, .. }
+                if shared.is_own(holder) =>
+            {
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::ClaimLost { ref client, by, .. } if shared.is_own(by) => {
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::Moved { ref client, from, .. } if shared.is_own(from) => {
+                let client = client.clone();
+                mail.to_client(&client, effect);
+            }
+            Effect::CutMade { ref client, holder, index, .. } => {
+                let client = client.clone();
+                if shared.is_own(holder) {
+                    mail.to_client(&client, effect);
+                }
+                mail.to_all(|| Event::CutMade { holder, index });
+            }
+            effect => self.take_route_effect(index, effect, mail),
+        }
+    }
+
+    fn take_route_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
+        let cluster = &self.shared.cluster_index;
+        let other = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_for(node)).flatten();
+        match effect {
+            Effect::RouteAdded { filter, node } => {
+                other(node).into_iter().for_each(|slot| cluster.add_route(&filter, slot));
+            }
+            Effect::RouteRemoved { filter, node } => {
+                other(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
+            }
+            Effect::ShareRouteSet { share, node, members } => {
+                other(node).into_iter().for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
+            }
+            Effect::ShareRouteRemoved { share, node } => {
+                other(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
+            }
+            Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
+            Effect::NodeDown { node, .. } => self.node_down(node, mail),
+            Effect::NodeForgotten { node } => {
+                self.slots.lock().remove(&node);
+            }
+            _ => {}
+        }
+    }
+
+    fn node_up(&self, index: u64, node: NodeId, incarnation: u64, mail: &mut Mail<'_>) {
+        self.routed.lock().node_up(node, index);
+        if self.shared.is_own(node) {
+            return;
+        }
+        let Some(slot) = self.slot_for(node) else {
+            tracing::error!(event = "cluster", %node, "more nodes than there can be: nothing is sent to this one");
+            return;
+        };
+        mail.to_all(|| Event::PeerUp { slot, node, incarnation });
+        if let Some(links) = self.links.get() {
+            links.want_data(node, 0..self.shared.mailboxes.len() as ShardId);
+        }
+    }
+
+    fn node_down(&self, node: NodeId, mail: &mut Mail<'_>) {
+        let waited = self.routed.lock().node_down(node);
+        self.tell_routed(waited, mail);
+        self.owed.lock().retain(|(other, _), _| *other != node);
+        if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
+            mail.to_all(|| Event::PeerDown { slot, node });
+            if let Some(links) = self.links.get() {
+                links.drop_data(node);
+            }
+        }
+    }
+
+    fn tell_routed(&self, waited: Vec<(ShardId, Ticket)>, mail: &mut Mail<'_>) {
+        for (shard, ticket) in waited {
+            mail.to(shard, Event::RoutedEverywhere { ticket });
+        }
+    }
+
+    fn node_routes(&self, node: NodeId, index: u64) {
+        let waited = self.routed.lock().routed(node, index);
+        let mut mail = self.mail();
+        self.tell_routed(waited, &mut mail);
+        mail.send();
+    }
+
+    /// When every shard has handled what it was sent until now, all of them route by the state of `index`.
+    fn tell_when_turned(self: &Arc<Self>, index: u64, mail: &mut Mail<'_>) {
+        let plane = Arc::downgrade(self);
+        let turned = Turned::new(self.shared.mailboxes.len(), move || {
+            let Some(plane) = plane.upgrade() else {
+                return;
+            };
+            if let Some(group) = plane.group.get() {
+                group.tell_applied(index);
+            }
+            plane.node_routes(plane.shared.node, index);
+        });
+        mail.to_all(|| Event::Turned(turned.clone()));
+    }
+
+    fn take_outcome(&self, ticket: u64, outcome: Outcome, mail: &mut Mail<'_>) {
+        let (of, ticket) = (ticket >> TICKET_BITS, ticket & ((1 << TICKET_BITS) - 1));
+        if of == OF_THE_NODE {
+            if let Some(answer) = self.own.lock().remove(&ticket) {
+                // Whoever asked may have given up.
+                let _ = answer.send(outcome);
+            }
+        } else if ticket != 0 {
+            mail.to(of as ShardId, Event::Outcome { ticket, outcome });
+        }
+    }
+}
+
+/// The group tells a plane through this, as it has to hand on shares of it.
+pub(super) struct Ear(pub Arc<ClusterPlane>);
+
+impl Audience for Ear {
+    fn applied(&self, entry: AppliedEntry) {
+        let plane = &self.0;
+        let AppliedEntry { index, own, effects, asked, .. } = entry;
+        let mut mail = plane.mail();
+        for effect in effects {
+            plane.take_effect(index, effect, &mut mail);
+        }
+        for (ticket, outcome) in own {
+            plane.take_outcome(ticket, outcome, &mut mail);
+        }
+        if asked {
+            plane.tell_when_turned(index, &mut mail);
+        }
+        mail.send();
+        plane.applied.send_replace(index);
+    }
+
+    fn installed(&self, state: &ControlState, effects: Vec<Effect>) {
+        let plane = &self.0;
+        let mut mail = plane.mail();
+        let index = state.index();
+        for effect in effects {
+            plane.take_effect(index, effect, &mut mail);
+        }
+        plane.tell_when_turned(index, &mut mail);
+        mail.send();
+        plane.applied.send_replace(index);
+    }
+
+    fn granted(&self, until: Option<u64>) {
+        let plane = &self.0;
+        let shared = &plane.shared;
+        let valid_before = shared.grant.is_valid();
+        shared.grant.set(until.unwrap_or(0));
+        match until {
+            None => {
+                plane.own.lock().clear();
+                shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Expelled));
+                plane.expelled.send_modify(|Expulsions(times)| *times += 1);
+            }
+            Some(_) if shared.grant.is_valid() => {
+                plane.granted_before.store(true, Ordering::Release);
+                if !valid_before {
+                    shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Resumed));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn applied_by(&self, node: NodeId, index: u64) {
+        self.0.node_routes(node, index);
+    }
+}
+
+/// A share group by its text, `$share/name/filter`.
+fn share_text((name, filter): &ShareRoute) -> Arc<str> {
+    format!("$share/{name}/{filter}").into()
+}
+
+/// Everything that this node's sessions want, as commands of bounded size.
+pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
+    const PER_COMMAND: usize = 4_096;
+    let mut filters = Vec::new();
+    shared.index.for_each_filter(|filter| filters.push(Arc::from(filter)));
+    let mut shares: Vec<(ShareRoute, ShareMembers)> = Vec::new();
+    shared.index.for_each_share(|text, members| {
+        if let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text) {
+            shares.push(((share.into(), filter.into()), members));
+        }
+    });
+    let filters = filters.chunks(PER_COMMAND).map(|add| Command::Routes { add: add.to_vec(), remove: Vec::new() });
+    let shares =
+        shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
+    filters.chain(shares).collect()
+}

@@ -1,0 +1,123 @@
+//! A session on its way in: what another node has of it, and what comes for it here meanwhile.
+//!
+//! The order is [`Session::hold`], [`Session::import`] for its subscriptions, its entry into the index, `import` for everything else, and [`Session::adopt`].
+
+use std::collections::VecDeque;
+
+use crate::metrics::DropReason;
+use crate::mqtt::{Message, MessageId, PacketId, QoS};
+
+use super::export::Bounds;
+use super::outbound::{Delivery, Outgoing, queued};
+use super::queue::{QueueFull, Queued};
+use super::record::{Item, Journal, Position, Restored};
+use super::seen::{Elsewhere, Seen};
+use super::{Session, Turn};
+
+/// What comes for a session that is not here yet. Its messages have no position and are written down nowhere: the node that has the session gets them too.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    messages: VecDeque<Queued>,
+    bytes: usize,
+}
+
+impl Session {
+    /// From now on what is delivered is held, within the limits of the queue, until [`Session::adopt`].
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Whether what is delivered is held.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Ends the holding and returns what was held, for a session that is not adopted after all.
+    pub fn take_held(&mut self) -> Vec<Queued> {
+        self.held.take().map_or_else(Vec::new, |held| held.messages.into())
+    }
+
+    /// Holds a message; a full hold follows the policy of the queue.
+    pub(super) fn hold_message<J>(
+        &mut self,
+        turn: &Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        qos: QoS,
+    ) {
+        let Some(held) = &mut self.held else { return };
+        let limits = turn.limits;
+        let size = outgoing.message().size();
+        let mut dropped = 0;
+        let full = |held: &Held| {
+            held.messages.len() >= limits.queued_messages_max || held.bytes + size > limits.queued_bytes_max
+        };
+        while full(held)
+            && limits.queue_full == QueueFull::DropOldest
+            && let Some(oldest) = held.messages.pop_front()
+        {
+            held.bytes -= oldest.size();
+            dropped += 1;
+        }
+        if full(held) {
+            dropped += 1;
+        } else {
+            held.bytes += size;
+            held.messages.push_back(queued(0, outgoing, delivery, qos));
+        }
+        (0..dropped).for_each(|_| self.drop_message(turn, DropReason::QueueFull));
+    }
+
+    /// Takes an item of another node and writes it down. Messages of the queue come in the order of their positions, those of the window in its order.
+    pub fn import<J: Journal>(&mut self, turn: &mut Turn<'_, J>, position: Position, restored: Restored) {
+        match &restored {
+            Restored::Subscription { filter, subscription } => {
+                self.put(turn, position, Item::Subscription { filter, subscription: *subscription });
+            }
+            Restored::Message { queued, packet_id } if queued.qos != QoS::AtMostOnce => {
+                self.put(turn, position, Item::Message { queued, packet_id: *packet_id });
+                if packet_id.is_none() {
+                    self.ask_for_message(turn, queued);
+                }
+            }
+            Restored::Message { .. } => {}
+            Restored::Received { packet_id } => self.put(turn, position, Item::Received { packet_id: *packet_id }),
+            Restored::Accepted { packet_id } => self.put(turn, position, Item::Accepted { packet_id: *packet_id }),
+        }
+        self.restore(position, restored);
+    }
+
+    /// Everything has been imported: what was held comes behind it, but for what the other node had `seen`. `here`: what this shard has seen; what the other
+    /// node has seen beyond that comes again, for which see [`Session::repeats`].
+    pub fn adopt<J: Journal>(&mut self, turn: &mut Turn<'_, J>, bounds: Bounds, seen: Seen, here: &Seen) {
+        self.next_position = self.next_position.max(bounds.next_position);
+        if let Some(last) = PacketId::new(bounds.last_packet_id) {
+            self.window.resume_after(last);
+        }
+        for held in self.take_held() {
+            let Some(message) = held.message().filter(|message| !seen.contains(message.id)) else {
+                continue;
+            };
+            self.append(turn, message, &held);
+        }
+        let mut seen = seen;
+        seen.without(here);
+        self.elsewhere = Elsewhere::new(seen);
+    }
+
+    fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &std::sync::Arc<Message>, held: &Queued) {
+        let delivery = Delivery {
+            qos: held.qos,
+            retain: held.retain,
+            subscription_ids: held.subscription_ids.as_slice(),
+            share: held.share.as_ref(),
+        };
+        self.enqueue(turn, &Outgoing::from_message(message), delivery, held.qos);
+    }
+
+    /// Whether the session got this message where it was before. To be asked once for each message that comes live, not by a share group and
+    /// not as a retained value.
+    pub fn repeats(&mut self, id: MessageId) -> bool {
+        self.elsewhere.repeats(id)
+    }
+}

@@ -1,0 +1,429 @@
+//! What other nodes send: their publishes come over data connections that this shard reads like those of its clients.
+//!
+//! A node's shard has one connection to one shard here; what comes over it is routed to the sessions of this node, each read as a whole: one answer
+//! says that everything up to a sequence is in the queues that it belongs to, on disk where that was promised. The position in a node's stream belongs to the
+//! [`Stream`], which outlives its connections: whoever connects again hears what has arrived, and repeats the rest.
+//!
+//! Owner: the shard, in [`FromPeers`]. Invariants: what was received is never taken twice; answers leave in the order of the sequences; nothing is taken from a node
+//! that is not live.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use hashbrown::HashMap;
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tracing::{debug, warn};
+
+use holdfast_raft::NodeId;
+
+use crate::byte_stream::ByteStream;
+use crate::limits;
+use crate::link::frame::{AnswerFrame, DataFrame, Publish};
+use crate::mqtt::MessageId;
+use crate::session::Outgoing;
+
+use super::Shard;
+use super::keeping::{Due, Ended, Route};
+
+/// The number of a stream in the table of its shard.
+pub type StreamKey = u32;
+
+/// The stream of one shard of another node.
+struct Stream {
+    node: NodeId,
+    shard: u16,
+    /// The last sequence that came, and the last one up to which everything is where it belongs.
+    received: u64,
+    accepted: u64,
+    /// What was read and is not all kept, in order: up to which sequence, and whether it is.
+    pending: VecDeque<(u64, bool)>,
+    /// The number of the first of them.
+    first: u64,
+    connection: Option<u32>,
+    /// The last publisher, as clients mostly send more than one message.
+    publisher: Arc<str>,
+}
+
+/// A data connection from another node.
+struct Link {
+    stream: ByteStream,
+    serial: u64,
+    of: StreamKey,
+    waker: Option<Waker>,
+    /// The bytes of a frame that has not come whole yet.
+    partial: Vec<u8>,
+    /// Answers on their way.
+    outbox: Vec<u8>,
+    dirty: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct FromPeers {
+    streams: Slab<Stream>,
+    by_origin: HashMap<(NodeId, u16), StreamKey>,
+    links: Slab<Link>,
+    dirty: Vec<u32>,
+    serial: u64,
+    /// Connections of nodes that are not known to be live yet.
+    early: Vec<(NodeId, u16, ByteStream)>,
+}
+
+impl FromPeers {
+    pub fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+}
+
+/// Connections that may wait for the news that their node is live.
+const EARLY_MAX: usize = 1_024;
+
+/// The task of one data connection from another node.
+pub(super) struct LinkTask {
+    shard: Rc<RefCell<Shard>>,
+    key: u32,
+    serial: u64,
+}
+
+impl LinkTask {
+    pub fn new(shard: Rc<RefCell<Shard>>, key: u32, serial: u64) -> LinkTask {
+        LinkTask { shard, key, serial }
+    }
+}
+
+impl Future for LinkTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shard = self.shard.borrow_mut();
+        shard.now = shard.shared.clock.now();
+        let ended = shard.poll_link(self.key, self.serial, cx);
+        shard.settle();
+        ended
+    }
+}
+
+/// Connections come and go.
+impl Shard {
+    /// A shard of another node has a connection to this one, in place of an earlier one.
+    pub(super) fn link_from(&mut self, node: NodeId, shard: u16, mut stream: ByteStream) {
+        if self.peers.slot_of(node).is_none() {
+            self.from_peers.early.retain(|(other, its, _)| (*other, *its) != (node, shard));
+            if self.from_peers.early.len() < EARLY_MAX {
+                self.from_peers.early.push((node, shard, stream));
+            }
+            return;
+        }
+        if let Err(error) = stream.attach() {
+            warn!(event = "link", %error, "the socket of a data connection cannot be moved to its shard");
+            return;
+        }
+        let of = self.stream_of(node, shard);
+        if let Some(earlier) = self.from_peers.streams[of as usize].connection {
+            self.close_link(earlier);
+        }
+        self.from_peers.serial += 1;
+        let serial = self.from_peers.serial;
+        let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
+        let mut outbox = Vec::new();
+        AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
+        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
+        let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
+        let key = self.from_peers.links.insert(link) as u32;
+        self.from_peers.streams[of as usize].connection = Some(key);
+        self.unborn_links.push((key, serial));
+    }
+
+    fn stream_of(&mut self, node: NodeId, shard: u16) -> StreamKey {
+        let FromPeers { streams, by_origin, .. } = &mut self.from_peers;
+        *by_origin.entry((node, shard)).or_insert_with(|| {
+            let (pending, publisher) = (VecDeque::new(), Arc::from(""));
+            let stream =
+                Stream { node, shard, received: 0, accepted: 0, pending, first: 0, connection: None, publisher };
+            streams.insert(stream) as StreamKey
+        })
+    }
+
+    /// A node has become live: connections that it made before that was known here are taken up.
+    pub(super) fn take_early_links(&mut self, node: NodeId) {
+        let (of_it, others) = std::mem::take(&mut self.from_peers.early).into_iter().partition(|(from, ..)| *from == node);
+        self.from_peers.early = others;
+        for (node, shard, stream) in of_it as Vec<_> {
+            self.link_from(node, shard, stream);
+        }
+    }
+
+    /// A node is dead: nothing that it still says counts.
+    pub(super) fn close_links_from(&mut self, node: NodeId) {
+        let of_it = self.from_peers.streams.iter().filter(|(_, stream)| stream.node == node);
+        let links: Vec<u32> = of_it.filter_map(|(_, stream)| stream.connection).collect();
+        links.into_iter().for_each(|key| self.close_link(key));
+    }
+
+    fn close_link(&mut self, key: u32) {
+        if let Some(link) = self.from_peers.links.try_remove(key as usize) {
+            self.from_peers.streams[link.of as usize].connection = None;
+            if let Some(waker) = link.waker {
+                waker.wake();
+            }
+        }
+    }
+
+    fn link(&mut self, key: u32, serial: u64) -> Option<&mut Link> {
+        self.from_peers.links.get_mut(key as usize).filter(|link| link.serial == serial)
+    }
+
+    fn poll_link(&mut self, key: u32, serial: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(link) = self.link(key, serial) else {
+            return Poll::Ready(());
+        };
+        if !link.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            link.waker = Some(cx.waker().clone());
+        }
+        self.flush_link(key);
+        if let Err(error) = self.read_link(key, serial, cx) {
+            debug!(event = "link", %error, "a data connection from another node has ended");
+            if self.link(key, serial).is_some() {
+                self.close_link(key);
+            }
+        }
+        if self.link(key, serial).is_some() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Reads and routes what has come, a bufferful at a time. It is never left unread for those who are slow here: the windows of the senders
+    /// bound it, and two nodes that waited for one another would wait for ever. Only a node that may not serve reads nothing.
+    fn read_link(&mut self, key: u32, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.read_buffer);
+        let ended = self.read_link_into(&mut buffer, key, serial, cx);
+        self.read_buffer = buffer;
+        ended
+    }
+
+    fn read_link_into(&mut self, buffer: &mut [u8], key: u32, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
+        for _ in 0..limits::READS_PER_TURN {
+            if !self.shared.grant.is_valid() {
+                return Ok(());
+            }
+            let Some(link) = self.link(key, serial) else {
+                return Ok(());
+            };
+            let mut read = ReadBuf::new(buffer);
+            match Pin::new(&mut link.stream).poll_read(cx, &mut read)? {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(()) => {}
+            }
+            let n = read.filled().len();
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut before = std::mem::take(&mut link.partial);
+            self.metrics().link_bytes_received.add(n as u64);
+            if before.is_empty() {
+                let used = self.received_from(key, serial, &buffer[..n])?;
+                before.extend_from_slice(&buffer[used..n]);
+            } else {
+                before.extend_from_slice(&buffer[..n]);
+                let used = self.received_from(key, serial, &before)?;
+                before.drain(..used);
+            }
+            if let Some(link) = self.link(key, serial)
+                && !before.is_empty()
+            {
+                link.partial = before;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Routes the whole frames of `bytes`, and owes the answer for them. Returns how many bytes they were.
+    fn received_from(&mut self, key: u32, serial: u64, bytes: &[u8]) -> io::Result<usize> {
+        let Some(of) = self.link(key, serial).map(|link| link.of) else {
+            return Ok(bytes.len());
+        };
+        self.keeping.begin_route(Route::Kept);
+        let routed = self.route_frames(of, bytes);
+        self.owe_answer(of);
+        routed
+    }
+
+    /// Returns how many bytes were whole frames.
+    fn route_frames(&mut self, of: StreamKey, bytes: &[u8]) -> io::Result<usize> {
+        let max = self.shared.limits.packet_size_max as usize + FRAME_SURPLUS_BYTES;
+        let mut used = 0;
+        loop {
+            let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+            let Some((frame, length)) = DataFrame::decode(&bytes[used..], max).map_err(malformed)? else {
+                return Ok(used);
+            };
+            used += length;
+            match frame {
+                DataFrame::Clock { clock } => self.hear_clock(clock),
+                DataFrame::Mark { sequence, index } => {
+                    if self.is_new(of, sequence) {
+                        let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
+                        self.marked((node, shard), index);
+                    }
+                }
+                DataFrame::Publish(publish) => {
+                    if self.is_new(of, publish.sequence) {
+                        self.route_from_peer(of, &publish);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes a sequence as received. False if it was before.
+    fn is_new(&mut self, of: StreamKey, sequence: u64) -> bool {
+        let stream = &mut self.from_peers.streams[of as usize];
+        let is_new = sequence > stream.received;
+        stream.received = stream.received.max(sequence);
+        is_new
+    }
+
+    fn route_from_peer(&mut self, of: StreamKey, publish: &Publish<'_>) {
+        self.metrics().forwards_received.add(1);
+        let stream = &mut self.from_peers.streams[of as usize];
+        if *stream.publisher != *publish.publisher {
+            stream.publisher = publish.publisher.into();
+        }
+        let publisher = stream.publisher.clone();
+        let id = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
+        if let Some((client, epoch)) = publish.name
+            && !self.shared.wills_seen.note(client, epoch)
+        {
+            return;
+        }
+        let expires_at = publish.remaining_secs.map(|secs| self.now + u64::from(secs) * 1000);
+        let (qos, retain) = (publish.qos, publish.retain);
+        let mut outgoing =
+            Outgoing::new(id, publish.topic, publish.payload, publish.properties, (qos, retain), expires_at, &publisher);
+        outgoing.stamp = publish.stamp.unwrap_or(0);
+        self.note_seen(id);
+        match publish.share {
+            Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
+            None => self.route_here(&mut outgoing),
+        }
+    }
+
+    /// The frames of one read are routed: the node hears of it when all of them are kept.
+    fn owe_answer(&mut self, of: StreamKey) {
+        let stream = &mut self.from_peers.streams[of as usize];
+        let number = stream.first + stream.pending.len() as u64;
+        let up_to = stream.received;
+        stream.pending.push_back((up_to, false));
+        match self.keeping.end_route(Due::Accepted { stream: of, number }, None) {
+            Ended::Now => self.accept_read(of, number),
+            Ended::Promised(promise) => self.answered(promise),
+            Ended::Waits | Ended::Will(_) => {}
+        }
+    }
+
+    /// What was read as `number` is where it belongs.
+    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64) {
+        let clock = self.shared.hybrid.reading(self.now);
+        let Some(stream) = self.from_peers.streams.get_mut(of as usize) else {
+            return;
+        };
+        if let Some((_, ready)) = stream.pending.get_mut((number - stream.first) as usize) {
+            *ready = true;
+        }
+        let before = stream.accepted;
+        while let Some((up_to, _)) = stream.pending.pop_front_if(|(_, ready)| *ready) {
+            stream.first += 1;
+            stream.accepted = up_to;
+        }
+        let up_to = stream.accepted;
+        if up_to > before {
+            self.answer_peer(of, AnswerFrame::Accepted { up_to, clock });
+        }
+    }
+
+    /// Writes an answer, if there is a connection. One that is lost with it is said again at the next, or does not matter.
+    pub(super) fn answer_peer(&mut self, of: StreamKey, answer: AnswerFrame) {
+        let Some(key) = self.from_peers.streams[of as usize].connection else {
+            return;
+        };
+        let Some(link) = self.from_peers.links.get_mut(key as usize) else {
+            return;
+        };
+        answer.encode(&mut link.outbox);
+        if !std::mem::replace(&mut link.dirty, true) {
+            self.from_peers.dirty.push(key);
+            self.wake_flusher();
+        }
+    }
+
+    /// The stream of a message that came from another node.
+    pub(super) fn stream_of_message(&self, id: MessageId) -> Option<StreamKey> {
+        let streams = self.from_peers.streams.iter();
+        let found = streams.into_iter().find(|(_, stream)| (stream.node.tag(), stream.shard) == (id.node, id.shard));
+        found.map(|(key, _)| key as StreamKey)
+    }
+
+    pub(super) fn flush_links(&mut self) {
+        for key in std::mem::take(&mut self.from_peers.dirty) {
+            self.flush_link(key);
+        }
+    }
+
+    fn flush_link(&mut self, key: u32) {
+        let granted = self.shared.grant.is_valid();
+        let Some(link) = self.from_peers.links.get_mut(key as usize) else {
+            return;
+        };
+        link.dirty = false;
+        let Some(waker) = link.waker.take().filter(|_| granted) else {
+            return;
+        };
+        let mut cx = Context::from_waker(&waker);
+        let flushed = link.poll_flush(&mut cx);
+        link.waker = Some(waker);
+        if let Err(error) = flushed {
+            debug!(event = "link", %error, "a data connection from another node takes no answers");
+            self.close_link(key);
+        }
+    }
+
+    /// The node may serve again: what came meanwhile is read, and what waits is written.
+    pub(super) fn resume_links(&mut self) {
+        for (_, link) in &mut self.from_peers.links {
+            if let Some(waker) = &link.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Up to which sequence this shard has received each stream of other nodes.
+    pub(super) fn received_streams(&self) -> impl Iterator<Item = (u64, u16, u64)> {
+        self.from_peers.streams.iter().map(|(_, stream)| (stream.node.tag(), stream.shard, stream.received))
+    }
+}
+
+/// What a frame may have beside a packet of the greatest size: the names of its publisher, its share group and its Will.
+const FRAME_SURPLUS_BYTES: usize = 256 * 1024;
+
+impl Link {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while !self.outbox.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.outbox)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(n) => drop(self.outbox.drain(..n)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        self.outbox = Vec::new();
+        if let ByteStream::Layered(_) = self.stream {
+            let _ = Pin::new(&mut self.stream).poll_flush(cx)?;
+        }
+        Ok(())
+    }
+}

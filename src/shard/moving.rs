@@ -1,0 +1,266 @@
+//! Sessions that move between nodes: the shard of the client id, on either side, carries out what the machines of [`session_move`](crate::cluster::session_move) say.
+//! `giving.rs` is the side of the holder, `taking.rs` that of the claimant.
+//!
+//! Owner: the shard, in [`Moves`]. Invariants: for one client id a node gives or takes, never both; a machine is dropped when it is done; what is held for a session
+//! that comes is nobody's only copy.
+//!
+//! Test to read first: `cluster-tests/tests/cluster/moves.rs`.
+
+mod giving;
+mod taking;
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
+
+use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
+use crate::link::frame::DataFrame;
+use crate::mqtt::MessageId;
+use crate::session::Seen;
+use crate::subscriptions::SessionKey;
+
+use super::mailbox::Event;
+use super::{ConnectionKey, Shard};
+
+use giving::Given;
+use taking::Taken;
+
+/// How long each wait of a cluster may take, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From SUBSCRIBE until every node routes for it.
+    pub subscribe_ms: u64,
+    /// Of a session that moves.
+    pub moves: Patience,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        let moves = Patience { ask_every_ms: 500, give_up_ms: 5_000, settle_again_ms: 100 };
+        Deadlines { subscribe_ms: 10_000, moves }
+    }
+}
+
+/// What of a move was proposed to the control state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Cut,
+    Settle,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Moves {
+    giving: HashMap<Arc<str>, Given>,
+    taking: HashMap<Arc<str>, Taken>,
+    /// The greatest index that each shard of each node has marked.
+    marks: HashMap<Source, u64>,
+    /// Wills that this shard has been given to publish and that are not done.
+    wills: HashSet<(Arc<str>, u64)>,
+    /// The last message of each stream that came to the sessions here.
+    pub seen: Seen,
+}
+
+impl Moves {
+    pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
+        self.wills.insert((client.clone(), epoch));
+    }
+}
+
+/// What comes from the control state.
+impl Shard {
+    pub(super) fn move_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Claimed { client, epoch, holder, by, clean } if self.shared.is_own(holder) => {
+                self.give_session(client, epoch, by, clean);
+            }
+            Effect::CutMade { client, holder, index, .. } if self.shared.is_own(holder) => {
+                self.giving_cut(&client, index);
+            }
+            Effect::Moved { client, epoch, from, to } if self.shared.is_own(from) && !self.shared.is_own(to) => {
+                self.session_moved(&client, epoch);
+            }
+            Effect::Withdrawn { client, holder, .. } if self.shared.is_own(holder) => {
+                self.giving_event(&client, GivingEvent::Withdrawn);
+            }
+            Effect::ClaimLost { client, epoch, by } if self.shared.is_own(by) => {
+                self.taking_event_of(&client, epoch, TakingEvent::ClaimLost);
+            }
+            Effect::WillForgotten { client, epoch } => {
+                self.moves.wills.remove(&(client.clone(), epoch));
+                self.giving_wills(&client);
+            }
+            _ => {}
+        }
+    }
+
+    /// A step of a session that comes here was applied.
+    pub(super) fn move_step(&mut self, client: &Arc<str>, epoch: u64, step: Step, outcome: &Outcome) {
+        let event = match (step, outcome) {
+            // What the session wants is in the index of this node already.
+            (Step::Cut, Outcome::Cut { .. }) => TakingEvent::CutMade,
+            (Step::Cut, _) => TakingEvent::Failed,
+            (Step::Settle, Outcome::Settled { session_present }) => {
+                TakingEvent::Settled { session_present: *session_present }
+            }
+            (Step::Settle, outcome) => {
+                TakingEvent::SettleRefused { will_due: matches!(outcome, Outcome::Refused(Refusal::WillDue)) }
+            }
+        };
+        self.taking_event_of(client, epoch, event);
+    }
+
+    /// Another node is dead.
+    pub(super) fn move_node_gone(&mut self, node: NodeId) {
+        self.moves.marks.retain(|(from, _), _| *from != node);
+        let giving: Vec<Arc<str>> = self.moves.giving.keys().cloned().collect();
+        for client in giving {
+            self.giving_event(&client, GivingEvent::NodeGone(node));
+        }
+        let taking: Vec<Arc<str>> =
+            self.moves.taking.iter().filter(|(_, taken)| taken.holder == node).map(|(client, _)| client.clone()).collect();
+        for client in taking {
+            self.taking_event(&client, TakingEvent::HolderGone);
+        }
+    }
+}
+
+/// What comes from other nodes and shards.
+impl Shard {
+    /// A frame about the session of a client of this shard.
+    pub(super) fn session_frame(&mut self, from: NodeId, frame: SessionFrame) {
+        let client = frame.client().clone();
+        if frame.is_for_holder() {
+            self.giving_event(&client, GivingEvent::Frame(frame));
+        } else if self.moves.taking.get(&client).is_some_and(|taken| taken.holder == from) {
+            self.taking_event(&client, TakingEvent::Frame(frame));
+        }
+    }
+
+    /// Every node routes to the new home of a session as well: the holder is told behind everything that this shard routed before.
+    pub(super) fn mark(&mut self, holder: NodeId, index: u64) {
+        if self.shared.is_own(holder) {
+            let from = (holder, self.id);
+            for shard in (0..self.mail.len() as u16).filter(|shard| *shard != self.id).collect::<Vec<_>>() {
+                self.mail(shard, Event::Marked { from, index });
+            }
+            self.move_marked(from, index);
+        } else if let Some(slot) = self.peers.slot_of(holder) {
+            let sequence = self.next_message_id().sequence;
+            self.push_leg(slot, sequence, None, &DataFrame::Mark { sequence, index });
+        }
+    }
+
+    /// A mark has come over a data connection to this shard: all of them are to know.
+    pub(super) fn marked(&mut self, from: Source, index: u64) {
+        for shard in (0..self.mail.len() as u16).filter(|shard| *shard != self.id).collect::<Vec<_>>() {
+            self.mail(shard, Event::Marked { from, index });
+        }
+        self.move_marked(from, index);
+    }
+
+    pub(super) fn move_marked(&mut self, from: Source, index: u64) {
+        let marked = self.moves.marks.entry(from).or_insert(0);
+        *marked = index.max(*marked);
+        let giving: Vec<Arc<str>> = self.moves.giving.keys().cloned().collect();
+        for client in giving {
+            self.giving_event(&client, GivingEvent::Mark { from, index });
+        }
+    }
+
+    /// A message of another shard or node came to the sessions of this one.
+    pub(super) fn note_seen(&mut self, id: MessageId) {
+        if self.shared.clustered {
+            self.moves.seen.note(id);
+        }
+    }
+
+    /// What this shard has seen of all streams.
+    fn seen(&mut self) -> Seen {
+        let own = MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence };
+        self.moves.seen.note(own);
+        self.moves.seen.clone()
+    }
+
+    /// Looks after what only time moves on. Called ten times in a second.
+    pub(super) fn look_after_moves(&mut self) {
+        let now = self.now;
+        let due = |taken: &Taken| taken.machine.due().is_some_and(|due| due <= now);
+        let late: Vec<Arc<str>> =
+            self.moves.taking.iter().filter(|(_, taken)| due(taken)).map(|(client, _)| client.clone()).collect();
+        for client in late {
+            self.taking_event(&client, TakingEvent::Time);
+        }
+    }
+
+    /// The node was given up by the others: nothing is given or taken any more.
+    pub(super) fn abandon_moves(&mut self) {
+        self.moves.giving.clear();
+        let taking: Vec<Arc<str>> = self.moves.taking.keys().cloned().collect();
+        for client in taking {
+            self.taking_event(&client, TakingEvent::ClaimLost);
+        }
+        self.moves.marks.clear();
+        self.moves.wills.clear();
+    }
+}
+
+/// The end of serving, and its beginning again.
+impl Shard {
+    /// Looks after what no event moves on. Called ten times in a second.
+    pub(super) fn look_after_cluster(&mut self) {
+        if !self.shared.clustered {
+            return;
+        }
+        self.look_after_moves();
+        if self.now >= self.looked_after_at + LOOK_AFTER_MS {
+            self.looked_after_at = self.now;
+            self.look_after_peers();
+            self.give_up_late_subscribes();
+        }
+        self.settle();
+    }
+
+    /// The node may serve again: what was read and written meanwhile goes on, and no client has been silent.
+    pub(super) fn resume_serving(&mut self) {
+        if !self.suspended || !self.shared.grant.is_valid() {
+            return;
+        }
+        self.suspended = false;
+        let now = self.now;
+        for (_, slot) in &mut self.sessions {
+            if let Some(connected) = slot.session.connected_mut() {
+                connected.keep_alive.packet_received(now);
+            }
+        }
+        self.read_on();
+        self.resume_links();
+        self.wake_flusher();
+    }
+
+    /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
+    /// anew, if they are still its own then. Nobody hears of that from here: the others know.
+    pub(super) fn expelled(&mut self) {
+        self.abandon_moves();
+        self.forget_peers();
+        self.pending.clear();
+        let connected: Vec<SessionKey> =
+            self.sessions.iter().filter(|(_, slot)| slot.connection.is_some()).map(|(key, _)| key as SessionKey).collect();
+        for session in connected {
+            self.detach_locally(session);
+        }
+        let keys: Vec<ConnectionKey> = self.connections.iter().map(|(key, _)| key as ConnectionKey).collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+        let ended: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|(_, slot)| slot.session.expiry_secs() == 0)
+            .map(|(key, _)| key as SessionKey)
+            .collect();
+        ended.into_iter().for_each(|session| self.end_session(session));
+    }
+}
+
+/// How often windows, debts and deadlines are looked at.
+const LOOK_AFTER_MS: u64 = 1_000;

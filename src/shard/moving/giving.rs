@@ -1,0 +1,256 @@
+//! The holder's side of a move: the old connection goes, then the session, in parts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_raft::{Command, NodeId, WillFate};
+use tracing::{info, warn};
+
+use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, Source};
+use crate::journal::wire::{StatePart, StateWriter, yield_parts};
+use crate::mqtt::ReasonCode;
+use crate::subscriptions::SessionKey;
+
+use super::super::{Close, Shard};
+
+/// A session that another node has claimed.
+pub(in crate::shard) struct Given {
+    machine: Giving,
+    /// The last message that this shard had accepted when the connection was closed: what its client published is not behind it.
+    published: u64,
+    /// The parts of the subscriptions that are still to be sent.
+    yields: Option<Box<dyn Iterator<Item = Bytes>>>,
+    state: Option<StateWriter>,
+    /// The next part waits for the disk.
+    waits: bool,
+}
+
+impl Shard {
+    /// A claim of another node is applied.
+    pub(super) fn give_session(&mut self, client: Arc<str>, epoch: u64, by: NodeId, clean: bool) {
+        let claim = Claim { client: client.clone(), epoch, by, clean };
+        if self.moves.giving.contains_key(&client) {
+            return self.giving_event(&client, GivingEvent::Claimed(claim));
+        }
+        let (machine, actions) = Giving::new(claim);
+        let given = Given { machine, published: 0, yields: None, state: None, waits: false };
+        self.moves.giving.insert(client.clone(), given);
+        self.carry_out_giving(&client, actions);
+    }
+
+    pub(super) fn giving_event(&mut self, client: &Arc<str>, event: GivingEvent) {
+        let Some(given) = self.moves.giving.get_mut(client) else {
+            return;
+        };
+        let actions = given.machine.handle(event);
+        self.carry_out_giving(client, actions);
+    }
+
+    fn carry_out_giving(&mut self, client: &Arc<str>, actions: GivingActions) {
+        for action in actions {
+            match action {
+                GivingAction::Close => self.close_given(client),
+                GivingAction::MakeYield { first } => self.make_yield(client, first),
+                GivingAction::MakeState { first } => self.make_state(client, first),
+                GivingAction::Send(frame) => {
+                    if let Some(given) = self.moves.giving.get(client) {
+                        self.control.send_session(given.machine.claim().by, &frame);
+                    }
+                }
+                GivingAction::Forget => self.forget_given(client),
+                GivingAction::Keep => {}
+            }
+        }
+        if self.moves.giving.get(client).is_some_and(|given| given.machine.is_done()) {
+            self.moves.giving.remove(client);
+        }
+    }
+
+    /// The connection that a newer one on another node takes over is closed [MQTT-3.1.4-3].
+    fn close_given(&mut self, client: &Arc<str>) {
+        if let Some(session) = self.by_client.get(client).copied()
+            && let Some(key) = self.sessions[session as usize].connection
+        {
+            self.hear_out(key);
+            // Its own DISCONNECT may have been among that.
+            if self.sessions.get(session as usize).is_some_and(|slot| slot.connection == Some(key)) {
+                self.close_taken_over(key, session);
+            }
+        }
+        let published = self.sequence;
+        if let Some(given) = self.moves.giving.get_mut(client) {
+            given.published = published;
+        }
+        self.giving_event(client, GivingEvent::Closed);
+        self.giving_published(client);
+        self.giving_wills(client);
+    }
+
+    fn close_taken_over(&mut self, key: u32, session: SessionKey) {
+        self.metrics().sessions_taken_over.add(1);
+        let (peer, client_id) = (self.connections[key as usize].peer, self.connections[key as usize].client_id.clone());
+        self.log_takeover_elsewhere(&client_id, peer);
+        self.detach_locally(session);
+        let state = &self.sessions[session as usize].session;
+        let command = Command::Detach {
+            client: client_id,
+            epoch: state.epoch(),
+            will: WillFate::Keep,
+            expiry_secs: state.expiry_secs(),
+        };
+        if state.expiry_secs() == 0 {
+            self.end_session(session);
+        }
+        self.propose(command);
+        let what = "another connection has come with this client id [MQTT-3.1.4-3]";
+        self.begin_closing(key, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
+    }
+
+    fn log_takeover_elsewhere(&self, client_id: &str, older: std::net::SocketAddr) {
+        match crate::metrics::admit_line(&format!("takeover {client_id}")) {
+            Some(0) if self.shared.connection_messages => {
+                info!(event = "takeover", client_id, %older, "a newer connection on another node took the session over");
+            }
+            None | Some(0) => {}
+            Some(left_out) => warn!(
+                event = "client_id_fight", client_id, %older, takeovers = left_out + 1,
+                "two clients use one client id and throw each other out, on several nodes: give each its own"
+            ),
+        }
+    }
+
+    /// Whether all that the old connection published is with the nodes it was for.
+    fn giving_published(&mut self, client: &Arc<str>) {
+        let Some(published) = self.moves.giving.get(client).map(|given| given.published) else {
+            return;
+        };
+        if self.peers.accepted_up_to(published) {
+            self.giving_event(client, GivingEvent::PublishedSettled);
+        }
+    }
+
+    pub(super) fn giving_wills(&mut self, client: &Arc<str>) {
+        if self.moves.giving.contains_key(client) && !self.moves.wills.iter().any(|(of, _)| of == client) {
+            self.giving_event(client, GivingEvent::WillsDone);
+        }
+    }
+
+    /// Other nodes have accepted more, or are gone.
+    pub(in crate::shard) fn settle_waits_for_legs(&mut self) {
+        if self.moves.giving.is_empty() {
+            return;
+        }
+        for client in self.moves.giving.keys().cloned().collect::<Vec<_>>() {
+            self.giving_published(&client);
+        }
+    }
+
+    pub(super) fn giving_cut(&mut self, client: &Arc<str>, index: u64) {
+        if !self.moves.giving.contains_key(client) {
+            return;
+        }
+        let own = self.shared.node;
+        let own_shards = (0..self.mail.len() as u16).map(|shard| (own, shard));
+        let mut sources: Vec<Source> = own_shards.collect();
+        for node in self.peers.nodes() {
+            // Who is live has been linked to, and said so.
+            let shards = self.control.shards_of(node).unwrap_or(1);
+            sources.extend((0..shards).map(|shard| (node, shard)));
+        }
+        let marked = |source: Source| (source, self.moves.marks.get(&source).copied().unwrap_or(0));
+        let sources = sources.into_iter().map(marked).collect();
+        self.giving_event(client, GivingEvent::CutMade { index, sources });
+    }
+
+    fn make_yield(&mut self, client: &Arc<str>, first: bool) {
+        let session = self.by_client.get(client).copied();
+        let Some(given) = self.moves.giving.get_mut(client) else {
+            return;
+        };
+        if first {
+            let clock = self.shared.hybrid.reading(self.now);
+            given.yields = session.map(|session| {
+                let parts = yield_parts(&self.sessions[session as usize].session, clock);
+                Box::new(parts.collect::<Vec<_>>().into_iter()) as Box<dyn Iterator<Item = Bytes>>
+            });
+        }
+        let Some(yields) = &mut given.yields else {
+            return self.giving_event(client, GivingEvent::Absent);
+        };
+        let Some(bytes) = yields.next() else {
+            return;
+        };
+        let last = yields.size_hint().1 == Some(0);
+        self.giving_event(client, GivingEvent::Made { last, bytes });
+    }
+
+    fn make_state(&mut self, client: &Arc<str>, first: bool) {
+        let Some(session) = self.by_client.get(client).copied() else {
+            return self.giving_event(client, GivingEvent::Withdrawn);
+        };
+        let seen = self.seen();
+        let now = self.now;
+        let Some(given) = self.moves.giving.get_mut(client) else {
+            return;
+        };
+        let state = &mut self.sessions[session as usize].session;
+        if first {
+            given.state = Some(StateWriter::new(state, &seen));
+        }
+        let Some(writer) = &mut given.state else {
+            return;
+        };
+        match writer.next(state, now) {
+            StatePart::Made { last, bytes } => {
+                given.waits = false;
+                self.giving_event(client, GivingEvent::Made { last, bytes });
+            }
+            StatePart::Wanted(positions) => {
+                given.waits = true;
+                self.read_back_positions(session, positions);
+            }
+            StatePart::Unkept => given.waits = true,
+        }
+    }
+
+    /// Something of a session has been kept or read back: the part that waited for it is made.
+    pub(in crate::shard) fn go_on_giving(&mut self, session: SessionKey) {
+        if self.moves.giving.is_empty() {
+            return;
+        }
+        let Some(client) = self.sessions.get(session as usize).map(|slot| slot.session.client_id().clone()) else {
+            return;
+        };
+        if self.moves.giving.get(&client).is_some_and(|given| given.waits) {
+            self.make_state(&client, false);
+        }
+    }
+
+    /// The session is another node's, whether or not this one has given it.
+    pub(super) fn session_moved(&mut self, client: &Arc<str>, epoch: u64) {
+        let of_this = |given: &Given| given.machine.claim().epoch == epoch;
+        if self.moves.giving.get(client).is_some_and(of_this) {
+            self.giving_event(client, GivingEvent::Moved);
+        } else {
+            self.forget_given(client);
+        }
+    }
+
+    fn forget_given(&mut self, client: &Arc<str>) {
+        let Some(session) = self.by_client.get(client).copied() else {
+            return;
+        };
+        if self.sessions[session as usize].connection.is_some() {
+            return;
+        }
+        self.metrics().sessions_given.add(1);
+        let bounds = self.moves.giving.get(client).and_then(|given| given.state.as_ref()).map(StateWriter::bounds);
+        let left = bounds.map(|bounds| self.sessions[session as usize].session.left_behind(bounds));
+        self.forget_session(session, left.unwrap_or_default());
+    }
+
+    /// Whether a message of a share group must not be given to the session of this client any more: the other node would not get it.
+    pub(in crate::shard) fn gives_away(&self, client: &str) -> bool {
+        self.moves.giving.get(client).is_some_and(|given| given.machine.has_begun_state())
+    }
+}

@@ -1,0 +1,282 @@
+//! The claimant's side of a move: the session comes in parts, is written down, and then its client is answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_raft::{Command, NodeId, WillFate};
+use tracing::warn;
+
+use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
+use crate::journal;
+use crate::journal::wire::{StateReader, WireError, YieldReader};
+use crate::limits;
+use crate::mqtt::ReasonCode;
+use crate::session::Session;
+use crate::subscriptions::SessionKey;
+use crate::topic::TopicFilter;
+
+use super::super::connection::State;
+use super::super::keeping::Due;
+use super::super::subscribing::NewRoutes;
+use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
+use super::Step;
+
+/// A session that this node has claimed, for a connection that waits for it.
+pub(in crate::shard) struct Taken {
+    pub machine: Taking,
+    pub holder: NodeId,
+    connection: ConnectionKey,
+    serial: u64,
+    /// What its CONNECT asked for.
+    expiry_secs: u32,
+    yields: YieldReader,
+    state: Option<StateReader>,
+    /// The session as far as it is here, held back from its client.
+    session: Option<SessionKey>,
+}
+
+impl Shard {
+    /// The session of a CONNECT is on another node: it is asked for.
+    pub(in crate::shard) fn take_session(&mut self, key: ConnectionKey, serial: u64, client: &Arc<str>, epoch: u64, holder: NodeId) {
+        let State::Connecting(connecting) = &self.connections[key as usize].state else {
+            return;
+        };
+        let expiry_secs = connecting.expiry_secs();
+        let (machine, actions) = Taking::new(client.clone(), epoch, self.shared.patience.moves, self.now);
+        let yields = YieldReader::default();
+        let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
+        self.moves.taking.insert(client.clone(), taken);
+        self.carry_out_taking(client, actions);
+    }
+
+    /// The same, for the claim of that epoch only.
+    pub(super) fn taking_event_of(&mut self, client: &Arc<str>, epoch: u64, event: TakingEvent) {
+        if self.moves.taking.get(client).is_some_and(|taken| taken.machine.epoch() == epoch) {
+            self.taking_event(client, event);
+        }
+    }
+
+    pub(super) fn taking_event(&mut self, client: &Arc<str>, event: TakingEvent) {
+        let now = self.now;
+        let Some(taken) = self.moves.taking.get_mut(client) else {
+            return;
+        };
+        let actions = taken.machine.handle(now, event);
+        self.carry_out_taking(client, actions);
+    }
+
+    /// The connection that waits for a session has given up, or is gone.
+    pub(in crate::shard) fn client_gone(&mut self, client: &Arc<str>, key: ConnectionKey, serial: u64) {
+        if self.moves.taking.get(client).is_some_and(|taken| (taken.connection, taken.serial) == (key, serial)) {
+            self.taking_event(client, TakingEvent::ClientGone);
+        }
+    }
+
+    fn carry_out_taking(&mut self, client: &Arc<str>, actions: TakingActions) {
+        for action in actions {
+            let Some(taken) = self.moves.taking.get(client) else {
+                return;
+            };
+            let (epoch, holder) = (taken.machine.epoch(), taken.holder);
+            let (key, serial) = (taken.connection, taken.serial);
+            match action {
+                TakingAction::Send(frame) => self.control.send_session(holder, &frame),
+                TakingAction::Enter { bytes, last } => {
+                    let entered = self.enter_taken(client, &bytes, last);
+                    self.or_failed(client, entered);
+                }
+                TakingAction::ProposeCut => self.propose_cut(client, epoch),
+                TakingAction::Take { bytes, last } => {
+                    let taken = self.take_part(client, &bytes, last);
+                    self.or_failed(client, taken);
+                }
+                TakingAction::Adopt => self.adopt_taken(client, epoch),
+                TakingAction::ProposeSettle => {
+                    let step = Pending::Move { client: client.clone(), epoch, step: Step::Settle };
+                    self.propose_for(step, Command::Settle { client: client.clone(), epoch });
+                }
+                TakingAction::ProposeWithdraw => {
+                    self.propose(Command::Withdraw { client: client.clone(), epoch });
+                }
+                TakingAction::Connack { session_present } => {
+                    self.settled_here(client, session_present);
+                    self.enter_connected(key, serial, client, (epoch, session_present));
+                }
+                TakingAction::Refuse(refusal) => self.refuse_taken(key, serial, refusal),
+                TakingAction::Drop => self.drop_taken(client),
+                TakingAction::Leave => self.leave_taken(client, epoch),
+            }
+        }
+        if self.moves.taking.get(client).is_some_and(|taken| taken.machine.is_done()) {
+            self.moves.taking.remove(client);
+        }
+    }
+
+    fn or_failed(&mut self, client: &Arc<str>, done: Result<(), WireError>) {
+        if let Err(error) = done {
+            warn!(event = "move", client_id = &**client, %error, "a session that was to come from another node cannot be taken");
+            self.taking_event(client, TakingEvent::Failed);
+        }
+    }
+
+    /// A part of the subscriptions. When all are here, the session is entered, and holds what they bring.
+    fn enter_taken(&mut self, client: &Arc<str>, bytes: &[u8], last: bool) -> Result<(), WireError> {
+        let Some(taken) = self.moves.taking.get_mut(client) else {
+            return Ok(());
+        };
+        taken.yields.take(bytes)?;
+        if !last {
+            return Ok(());
+        }
+        let epoch = taken.machine.epoch();
+        let yielded = std::mem::take(&mut taken.yields).finish()?;
+        let bytes_max = 2 * self.shared.limits.queued_bytes_max as u64 + STATE_SURPLUS_BYTES;
+        taken.state = Some(StateReader::new(&yielded.subscriptions, bytes_max));
+        let _ = self.shared.hybrid.merge(yielded.clock, self.now);
+        if let Some(stale) = self.by_client.get(client).copied() {
+            self.forget_session(stale, Vec::new());
+        }
+        let owner = self.keeping.storage().is_some().then(|| self.shared.next_owner());
+        if let Some(owner) = owner {
+            self.keeping.put(owner, journal::HEADER, journal::encode_header(client, epoch), None);
+        }
+        let mut session = Session::new(client.clone(), owner);
+        session.set_epoch(epoch);
+        session.hold();
+        let session = self.enter_session(session);
+        if let Some(taken) = self.moves.taking.get_mut(client) {
+            taken.session = Some(session);
+        }
+        let mut routes = NewRoutes::default();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
+        for (position, filter, subscription) in yielded.subscriptions {
+            let restored = crate::session::Restored::Subscription { filter: filter.clone(), subscription };
+            let mut turn = turn!(self);
+            self.sessions[session as usize].session.import(&mut turn, position, restored);
+            self.metrics().subscriptions.add(1);
+            // A share group gets nothing here until the session is: another node has what it is owed.
+            if !filter.starts_with("$share/") {
+                self.enter_index(session, &filter, subscription, &mut routes);
+            }
+        }
+        drop(order);
+        self.keeping.close_section();
+        Ok(())
+    }
+
+    /// Every filter of the session goes into the cut, known here or not: it is applied when all nodes have the routes.
+    fn propose_cut(&mut self, client: &Arc<str>, epoch: u64) {
+        let Some(session) = self.moves.taking.get(client).and_then(|taken| taken.session) else {
+            return;
+        };
+        let texts = self.sessions[session as usize].session.subscriptions().map(|(text, _)| text.clone());
+        let filters: Vec<Arc<str>> = texts.filter(|text| !text.starts_with("$share/")).collect();
+        let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
+        self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares: Vec::new() });
+    }
+
+    fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes, _last: bool) -> Result<(), WireError> {
+        let now = self.now;
+        let Some(taken) = self.moves.taking.get_mut(client) else {
+            return Ok(());
+        };
+        let (Some(state), Some(session)) = (&mut taken.state, taken.session) else {
+            return Ok(());
+        };
+        let items = state.take(bytes, now)?;
+        for (position, restored) in items {
+            let mut turn = turn!(self);
+            self.sessions[session as usize].session.import(&mut turn, position, restored);
+        }
+        self.keeping.close_section();
+        Ok(())
+    }
+
+    fn adopt_taken(&mut self, client: &Arc<str>, epoch: u64) {
+        let seen_here = self.seen();
+        let Some(taken) = self.moves.taking.get_mut(client) else {
+            return;
+        };
+        let (Some(state), Some(session)) = (taken.state.take(), taken.session) else {
+            return;
+        };
+        let imported = match state.finish() {
+            Ok(imported) => imported,
+            Err(error) => return self.or_failed(client, Err(error)),
+        };
+        let mut turn = turn!(self);
+        let session = &mut self.sessions[session as usize].session;
+        session.adopt(&mut turn, imported.bounds, imported.seen, &seen_here);
+        session.restored();
+        if self.keeping.defers() {
+            self.keeping.when_kept(Due::Adopted { client: client.clone(), epoch });
+        } else {
+            self.keeping.close_section();
+            self.taking_event(client, TakingEvent::Kept);
+        }
+    }
+
+    /// Everything of a session that comes is on disk.
+    pub(in crate::shard) fn adopted(&mut self, client: &Arc<str>, epoch: u64) {
+        self.taking_event_of(client, epoch, TakingEvent::Kept);
+    }
+
+    /// The session is this node's: its share groups have a member here.
+    fn settled_here(&mut self, client: &Arc<str>, session_present: bool) {
+        let session = self.moves.taking.get_mut(client).and_then(|taken| taken.session.take());
+        let Some(session) = session.filter(|_| session_present) else {
+            return;
+        };
+        self.metrics().sessions_taken.add(1);
+        let subscriptions = self.sessions[session as usize].session.subscriptions();
+        let shared: Vec<_> = subscriptions
+            .filter(|(text, _)| text.starts_with("$share/"))
+            .map(|(text, subscription)| (text.clone(), *subscription))
+            .collect();
+        if shared.is_empty() {
+            return;
+        }
+        let mut routes = NewRoutes::default();
+        let node = self.shared.clone();
+        let order = node.index.route_order();
+        for (text, subscription) in shared {
+            if TopicFilter::parse(&text).is_ok() {
+                self.enter_index(session, &text, subscription, &mut routes);
+            }
+        }
+        self.propose_members(routes.shares);
+        drop(order);
+    }
+
+    fn refuse_taken(&mut self, key: ConnectionKey, serial: u64, refusal: Refusal) {
+        if !self.is_current(key, serial) {
+            return;
+        }
+        match refusal {
+            Refusal::Unavailable => {
+                self.refuse(key, ReasonCode::ServerUnavailable, "the session cannot be had from its node now");
+            }
+            Refusal::ClaimLost => {
+                self.refuse(key, ReasonCode::ServerBusy, "another connection of the client came later");
+            }
+        }
+    }
+
+    fn drop_taken(&mut self, client: &Arc<str>) {
+        if let Some(session) = self.moves.taking.get_mut(client).and_then(|taken| taken.session.take()) {
+            self.sessions[session as usize].session.take_held();
+            self.forget_session(session, Vec::new());
+        }
+    }
+
+    /// The session has come, and its client has not waited.
+    fn leave_taken(&mut self, client: &Arc<str>, epoch: u64) {
+        self.settled_here(client, true);
+        let expiry_secs = self.moves.taking.get(client).map_or(0, |taken| taken.expiry_secs);
+        self.propose(Command::Detach { client: client.clone(), epoch, will: WillFate::Drop, expiry_secs });
+    }
+}
+
+/// What a session may have beside its queue: window, packet identifiers, subscriptions.
+const STATE_SURPLUS_BYTES: u64 = limits::SUBSCRIPTION_BYTES_MAX as u64 + 64 * 1024 * 1024;

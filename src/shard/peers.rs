@@ -1,0 +1,504 @@
+//! The way to other nodes: for each live node the legs that this shard owes it, and the connection over which they go.
+//!
+//! A publish is written once for each node that has a subscriber, into the buffer of that node's legs, and goes out with the turn. What the node answers counts
+//! for all that came before. While there is no connection legs wait; when the node has died they are gone, and whoever waited for them goes on. The control
+//! state alone says that it has: a connection that breaks says nothing.
+//!
+//! Owner: the shard, in [`Peers`]. Invariants: a leg is answered exactly once; to one node everything goes in the order in which it was routed.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tracing::{debug, warn};
+
+use holdfast_raft::{Incarnation, NodeId};
+
+use crate::byte_stream::ByteStream;
+use crate::cluster::publish_legs::PublishLegs;
+use crate::limits;
+use crate::link::frame::{self, AnswerFrame, DataFrame};
+use crate::metrics::DropReason;
+use crate::mqtt::{QoS, remaining_secs};
+use crate::session::Outgoing;
+use crate::subscriptions::NodeSlot;
+
+use super::keeping::{Leg, PromiseKey};
+use super::sharing::OwedShares;
+use super::{ConnectionKey, Shard};
+
+/// One other node that is live.
+pub(super) struct Peer {
+    pub node: NodeId,
+    incarnation: Incarnation,
+    legs: PublishLegs<PromiseKey>,
+    connection: Option<PeerConnection>,
+    /// Which life of its process answered last; `None` before it has.
+    run: Option<u64>,
+    /// Clients that are not read from until there is room in the window.
+    waiting: Vec<ConnectionKey>,
+    /// Messages for share groups that no member there has acknowledged yet.
+    pub shares: OwedShares,
+}
+
+struct PeerConnection {
+    stream: ByteStream,
+    serial: u64,
+    waker: Option<Waker>,
+    /// What has come of an answer that is not whole yet.
+    partial: Vec<u8>,
+}
+
+/// The other nodes, by their slot in the control state.
+#[derive(Default)]
+pub(super) struct Peers {
+    slots: Vec<Option<Box<Peer>>>,
+    /// Those that have something to write, one bit each.
+    dirty: u64,
+    /// Those whose window was full when the last message was routed, one bit each.
+    full: u64,
+    serial: u64,
+}
+
+impl Peers {
+    pub fn get_mut(&mut self, slot: NodeSlot) -> Option<&mut Peer> {
+        self.slots.get_mut(usize::from(slot))?.as_deref_mut()
+    }
+
+    pub fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+        let at = self.slots.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.node == node))?;
+        Some(at as NodeSlot)
+    }
+
+    /// The live nodes, one bit each.
+    pub fn all(&self) -> u64 {
+        let live = self.slots.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        live.fold(0, |all, (slot, _)| all | 1 << slot)
+    }
+
+    pub fn has_dirty(&self) -> bool {
+        self.dirty != 0
+    }
+
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.iter().map(|peer| peer.node).collect()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.slots.iter().flatten().map(|peer| &**peer)
+    }
+
+    /// Whether each node has accepted everything up to `sequence`.
+    pub fn accepted_up_to(&self, sequence: u64) -> bool {
+        self.iter().all(|peer| peer.legs.first_sequence().is_none_or(|first| first > sequence))
+    }
+}
+
+/// The nodes of a set, one bit each.
+pub(super) fn slots_of(mut nodes: u64) -> impl Iterator<Item = NodeSlot> {
+    std::iter::from_fn(move || {
+        let slot = nodes.trailing_zeros();
+        nodes &= nodes.wrapping_sub(1);
+        (slot < u64::BITS).then_some(slot as NodeSlot)
+    })
+}
+
+/// The task of one connection to another node: woken by its socket, it lets the shard do the work.
+pub(super) struct PeerTask {
+    shard: Rc<RefCell<Shard>>,
+    slot: NodeSlot,
+    serial: u64,
+}
+
+impl PeerTask {
+    pub fn new(shard: Rc<RefCell<Shard>>, slot: NodeSlot, serial: u64) -> PeerTask {
+        PeerTask { shard, slot, serial }
+    }
+}
+
+impl Future for PeerTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shard = self.shard.borrow_mut();
+        shard.now = shard.shared.clock.now();
+        let ended = shard.poll_peer(self.slot, self.serial, cx);
+        shard.settle();
+        ended
+    }
+}
+
+/// Nodes come, go, and are connected.
+impl Shard {
+    /// A node is live, as `incarnation`.
+    pub(super) fn peer_up(&mut self, slot: NodeSlot, node: NodeId, incarnation: Incarnation) {
+        let slots = &mut self.peers.slots;
+        if slots.len() <= usize::from(slot) {
+            slots.resize_with(usize::from(slot) + 1, || None);
+        }
+        match &mut slots[usize::from(slot)] {
+            // It has started anew without having been given up: what it is owed goes to it all the same.
+            Some(peer) if peer.node == node => peer.incarnation = incarnation,
+            place => {
+                *place = Some(Box::new(Peer {
+                    node,
+                    incarnation,
+                    legs: PublishLegs::default(),
+                    connection: None,
+                    run: None,
+                    waiting: Vec::new(),
+                    shares: OwedShares::default(),
+                }));
+            }
+        }
+        self.take_early_links(node);
+    }
+
+    /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others.
+    pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId) {
+        let Some(mut peer) = self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.take_if(|peer| peer.node == node))
+        else {
+            return;
+        };
+        self.close_links_from(node);
+        let mut lost = Vec::new();
+        peer.legs.clear(|promise| lost.push(promise));
+        lost.into_iter().for_each(|promise| self.answered(promise));
+        self.read_waiting(std::mem::take(&mut peer.waiting));
+        self.offer_lost_shares(slot, peer.shares);
+        self.settle_waits_for_legs();
+    }
+
+    /// All of this shard's own legs are void: its node was given up by the others.
+    pub(super) fn forget_peers(&mut self) {
+        for slot in slots_of(self.peers.all()) {
+            if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
+                self.peer_down(slot, node);
+            }
+        }
+    }
+
+    /// There is a data connection to a node.
+    pub(super) fn peer_connected(&mut self, node: NodeId, mut stream: ByteStream) {
+        let Some(slot) = self.peers.slot_of(node) else {
+            return;
+        };
+        if let Err(error) = stream.attach() {
+            warn!(event = "link", %error, "the socket of a data connection cannot be moved to its shard");
+            self.control.data_ended(node, self.id);
+            return;
+        }
+        self.peers.serial += 1;
+        let serial = self.peers.serial;
+        if let Some(peer) = self.peers.get_mut(slot) {
+            peer.legs.disconnect();
+            let earlier = peer.connection.replace(PeerConnection { stream, serial, waker: None, partial: Vec::new() });
+            if let Some(waker) = earlier.and_then(|earlier| earlier.waker) {
+                waker.wake();
+            }
+            self.unborn_peers.push((slot, serial));
+        }
+    }
+
+    fn poll_peer(&mut self, slot: NodeSlot, serial: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return Poll::Ready(());
+        };
+        let Some(connection) = peer.connection.as_mut().filter(|connection| connection.serial == serial) else {
+            return Poll::Ready(());
+        };
+        if !connection.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            connection.waker = Some(cx.waker().clone());
+        }
+        self.flush_peer(slot);
+        if let Err(error) = self.read_answers(slot, serial, cx) {
+            self.peer_broke(slot, serial, &error);
+        }
+        let connected = self.peers.get_mut(slot).and_then(|peer| peer.connection.as_ref());
+        if connected.is_some_and(|connection| connection.serial == serial) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn peer_broke(&mut self, slot: NodeSlot, serial: u64, error: &io::Error) {
+        let id = self.id;
+        if let Some(peer) = self.peers.get_mut(slot)
+            && peer.connection.take_if(|connection| connection.serial == serial).is_some()
+        {
+            debug!(event = "link", node = %peer.node, %error, "a data connection has ended");
+            peer.legs.disconnect();
+            let node = peer.node;
+            self.control.data_ended(node, id);
+        }
+    }
+
+    /// Reads what has come of answers.
+    fn read_answers(&mut self, slot: NodeSlot, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut buffer = [0; ANSWER_BUFFER_BYTES];
+        for _ in 0..limits::READS_PER_TURN {
+            let Some(connection) = self.peer_connection(slot, serial) else {
+                return Ok(());
+            };
+            let kept = connection.partial.len();
+            buffer[..kept].copy_from_slice(&connection.partial);
+            let mut read = ReadBuf::new(&mut buffer[kept..]);
+            match Pin::new(&mut connection.stream).poll_read(cx, &mut read) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(read) => read?,
+            }
+            let n = read.filled().len();
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let used = self.take_answers(slot, &buffer[..kept + n])?;
+            if let Some(connection) = self.peer_connection(slot, serial) {
+                connection.partial = buffer[used..kept + n].to_vec();
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn peer_connection(&mut self, slot: NodeSlot, serial: u64) -> Option<&mut PeerConnection> {
+        self.peers.get_mut(slot)?.connection.as_mut().filter(|connection| connection.serial == serial)
+    }
+
+    /// Handles the whole answers of `bytes` and says how many bytes they were.
+    fn take_answers(&mut self, slot: NodeSlot, bytes: &[u8]) -> io::Result<usize> {
+        let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut used = 0;
+        while let Some((answer, length)) =
+            AnswerFrame::decode(&bytes[used..], AnswerFrame::BYTES_MAX).map_err(malformed)?
+        {
+            used += length;
+            match answer {
+                AnswerFrame::Welcome { run, received } => self.peer_welcomes(slot, run, received),
+                AnswerFrame::Accepted { up_to, clock } => {
+                    self.hear_clock(clock);
+                    self.accepted_by(slot, up_to);
+                }
+                AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
+                AnswerFrame::Refused { sequence, .. } => self.share_refused(slot, sequence),
+            }
+        }
+        Ok(used)
+    }
+
+    /// The other end says what it has: the rest goes to it, and again if it is not the process that had it.
+    fn peer_welcomes(&mut self, slot: NodeSlot, run: u64, received: u64) {
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return;
+        };
+        let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
+        peer.legs.connect(same.then_some(received), frame::mark_resent);
+        self.mark_peer_dirty(slot);
+    }
+
+    fn accepted_by(&mut self, slot: NodeSlot, up_to: u64) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return;
+        };
+        let mut done = Vec::new();
+        peer.legs.accepted(now, up_to, |promise| done.push(promise));
+        let shares = peer.shares.accepted(up_to);
+        let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
+        done.into_iter().for_each(|promise| self.answered(promise));
+        shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
+        self.read_waiting(waiting);
+        self.settle_waits_for_legs();
+    }
+}
+
+/// Hybrid clocks.
+impl Shard {
+    /// What another node says the time is: what is stamped here from now on is newer than what it has stamped.
+    pub(super) fn hear_clock(&self, clock: u64) {
+        if let Err(error) = self.shared.hybrid.merge(clock, self.now)
+            && let Some(left_out) = crate::metrics::admit_line("hybrid clock")
+        {
+            warn!(event = "clock", %error, left_out, "the clocks of two nodes are too far apart: set them by NTP");
+        }
+    }
+}
+
+/// Answers that are read at once.
+const ANSWER_BUFFER_BYTES: usize = 4_096;
+
+/// Sending.
+impl Shard {
+    /// The nodes that want a message: those with a subscriber and, for one that is retained, all.
+    pub(super) fn nodes_for(&self, outgoing: &Outgoing<'_>) -> u64 {
+        if !self.shared.clustered {
+            return 0;
+        }
+        let wanted = self.shared.cluster_index.nodes(outgoing.topic);
+        let everybody = outgoing.retain && !outgoing.topic.starts_with("$SYS/");
+        let live = self.peers.all();
+        if everybody { live } else { wanted & live }
+    }
+
+    /// Sends the message to every other node that wants it. True if there is a subscriber on one.
+    pub(super) fn send_to_peers(&mut self, outgoing: &Outgoing<'_>, name: Option<(&str, u64)>) -> bool {
+        let nodes = self.nodes_for(outgoing);
+        if nodes == 0 {
+            return false;
+        }
+        for slot in slots_of(nodes) {
+            let leg = self.keeping.open_remote_leg(self.id);
+            self.owe(slot, outgoing, leg, name);
+        }
+        !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
+    }
+
+    fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<(&str, u64)>) {
+        let frame = frame_of(outgoing, self.now, name);
+        self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
+    }
+
+    /// Adds a frame to what a node is owed. A message of QoS 0 for a node that is far behind is dropped.
+    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<PromiseKey>, frame: &DataFrame<'_>) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(slot) else {
+            wait.into_iter().for_each(|promise| self.answered(promise));
+            return;
+        };
+        if peer.legs.is_full() {
+            let droppable = matches!(frame, DataFrame::Publish(publish) if publish.qos == QoS::AtMostOnce && !publish.retain);
+            if droppable && peer.legs.is_overfull() {
+                self.metrics().dropped(DropReason::NodeBehind, 1);
+                return;
+            }
+            self.peers.full |= 1 << slot;
+        }
+        if let Some(peer) = self.peers.get_mut(slot) {
+            peer.legs.push(now, sequence, wait, |out| frame.encode(out));
+        }
+        self.metrics().forwarded.add(1);
+        self.mark_peer_dirty(slot);
+    }
+
+    pub(super) fn mark_peer_dirty(&mut self, slot: NodeSlot) {
+        if self.peers.dirty == 0 {
+            self.wake_flusher();
+        }
+        self.peers.dirty |= 1 << slot;
+    }
+
+    /// The client whose message was just routed is not read from until the nodes that are behind have caught up.
+    pub(super) fn wait_for_full_peers(&mut self, key: ConnectionKey) {
+        let full = std::mem::take(&mut self.peers.full);
+        for slot in slots_of(full) {
+            if let Some(peer) = self.peers.get_mut(slot) {
+                peer.waiting.push(key);
+                self.connections[key as usize].behind_peer = true;
+            }
+        }
+    }
+
+    fn read_waiting(&mut self, waiting: Vec<ConnectionKey>) {
+        for key in waiting {
+            if let Some(connection) = self.connection(key) {
+                connection.behind_peer = false;
+            }
+            self.wake(key);
+        }
+    }
+
+    pub(super) fn flush_peers(&mut self) {
+        let dirty = std::mem::take(&mut self.peers.dirty);
+        for slot in slots_of(dirty) {
+            self.flush_peer(slot);
+        }
+    }
+
+    fn flush_peer(&mut self, slot: NodeSlot) {
+        let sent = &self.shared.metrics.shards[usize::from(self.id)].link_bytes_sent;
+        let Some(peer) = self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.as_deref_mut()) else {
+            return;
+        };
+        // Without a waker the task has not run yet; its first poll flushes.
+        let Some(waker) = peer.connection.as_mut().and_then(|connection| connection.waker.take()) else {
+            return;
+        };
+        let mut cx = Context::from_waker(&waker);
+        let granted = self.shared.grant.is_valid();
+        let mut failed = None;
+        if granted {
+            failed = peer.poll_flush(&mut cx, |n| sent.add(n as u64)).err();
+        }
+        let Some(connection) = &mut peer.connection else {
+            return;
+        };
+        connection.waker = Some(waker);
+        if let Some(error) = failed {
+            let serial = connection.serial;
+            self.peer_broke(slot, serial, &error);
+        }
+    }
+
+    /// What is looked after once in a second: windows, and what each node owes.
+    pub(super) fn look_after_peers(&mut self) {
+        let now = self.now;
+        for slot in slots_of(self.peers.all()) {
+            let Some(peer) = self.peers.get_mut(slot) else {
+                continue;
+            };
+            peer.legs.measure(now);
+            let (bytes, stuck_ms, node) = (peer.legs.owed_bytes(), peer.legs.stuck_ms(now), peer.node);
+            if peer.legs.has_room() {
+                let waiting = std::mem::take(&mut peer.waiting);
+                self.read_waiting(waiting);
+            }
+            self.control.owed(self.id, node, bytes, stuck_ms);
+        }
+    }
+}
+
+impl Peer {
+    fn poll_flush(&mut self, cx: &mut Context<'_>, mut wrote: impl FnMut(usize)) -> io::Result<()> {
+        let Peer { legs, connection: Some(connection), .. } = self else {
+            return Ok(());
+        };
+        while legs.has_unsent() {
+            let mut slices = [IoSlice::new(&[]); limits::WRITE_VECTORS];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(legs.unsent()) {
+                *slice = IoSlice::new(bytes);
+                count += 1;
+            }
+            match Pin::new(&mut connection.stream).poll_write_vectored(cx, &slices[..count])? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(n) => {
+                    legs.sent(n);
+                    wrote(n);
+                }
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if let ByteStream::Layered(_) = connection.stream {
+            let _ = Pin::new(&mut connection.stream).poll_flush(cx)?;
+        }
+        Ok(())
+    }
+}
+
+/// A message as a frame.
+pub(super) fn frame_of<'a>(outgoing: &'a Outgoing<'_>, now: u64, name: Option<(&'a str, u64)>) -> frame::Publish<'a> {
+    frame::Publish {
+        qos: outgoing.qos,
+        retain: outgoing.retain,
+        resend: false,
+        sequence: outgoing.id.sequence,
+        remaining_secs: remaining_secs(outgoing.expires_at, now),
+        stamp: (outgoing.stamp > 0).then_some(outgoing.stamp),
+        publisher: outgoing.publisher,
+        topic: outgoing.topic,
+        properties: outgoing.properties,
+        payload: outgoing.payload,
+        share: None,
+        name,
+    }
+}

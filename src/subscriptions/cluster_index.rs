@@ -1,0 +1,228 @@
+//! Which other nodes want a topic: the third scale of the aggregation, as the routes of the control state say it.
+//!
+//! A node is one bit. The index is read by every shard at every publish and written by the thread that applies the control state; a node on which nobody else's
+//! routes are known pays one atomic load.
+//!
+//! Invariant: what is in here is what the applied state says of the nodes that are not this one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use holdfast_raft::ShareMembers;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::topic::FilterTree;
+
+/// A node's place among those that the control state knows.
+pub type NodeSlot = u8;
+
+/// How often a node is picked, compared with the others.
+fn weight(members: ShareMembers) -> usize {
+    if members.connected == 0 { 0 } else { 1 << (members.connected - 1).min(31) }
+}
+
+#[derive(Debug)]
+struct ShareNodes {
+    share: Arc<str>,
+    nodes: SmallVec<[(NodeSlot, ShareMembers); 2]>,
+    turn: AtomicUsize,
+}
+
+/// Where a message for a share group goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareNode {
+    Here,
+    There(NodeSlot),
+}
+
+impl ShareNodes {
+    /// Connected members take turns, over all nodes; a node without one serves only when no other has one. `None`: nobody is left.
+    fn pick(&self, here: Option<ShareMembers>, without: u64) -> Option<ShareNode> {
+        let there = self.nodes.iter().filter(|(slot, _)| without & (1 << slot) == 0);
+        let candidates: SmallVec<[(ShareNode, ShareMembers); 8]> = (here.map(|members| (ShareNode::Here, members)).into_iter())
+            .chain(there.map(|(slot, members)| (ShareNode::There(*slot), *members)))
+            .collect();
+        let total: usize = candidates.iter().map(|(_, members)| weight(*members)).sum();
+        if total == 0 {
+            return candidates.iter().find(|(_, members)| members.detached).map(|(node, _)| *node);
+        }
+        let mut turn = self.turn.fetch_add(1, Ordering::Relaxed) % total;
+        candidates.into_iter().find_map(|(node, members)| {
+            let found = turn < weight(members);
+            turn = turn.saturating_sub(weight(members));
+            found.then_some(node)
+        })
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct ClusterIndex {
+    filters: RwLock<FilterTree<u64>>,
+    shares: RwLock<FilterTree<Vec<ShareNodes>>>,
+    routes: AtomicUsize,
+    share_groups: AtomicUsize,
+}
+
+impl ClusterIndex {
+    pub fn add_route(&self, filter: &str, node: NodeSlot) {
+        let mut filters = self.filters.write();
+        *filters.get_or_insert_with(filter, || 0) |= 1 << node;
+        self.routes.store(filters.len(), Ordering::Release);
+    }
+
+    pub fn remove_route(&self, filter: &str, node: NodeSlot) {
+        let mut filters = self.filters.write();
+        if let Some(nodes) = filters.get_mut(filter) {
+            *nodes &= !(1 << node);
+            if *nodes == 0 {
+                filters.remove(filter);
+            }
+        }
+        self.routes.store(filters.len(), Ordering::Release);
+    }
+
+    /// Enters what a node has of a share group, `$share/name/filter`.
+    pub fn set_share(&self, share: &Arc<str>, filter: &str, node: NodeSlot, members: ShareMembers) {
+        let mut shares = self.shares.write();
+        let groups = shares.get_or_insert_with(filter, Vec::new);
+        let place = groups.iter().position(|group| group.share == *share).unwrap_or_else(|| {
+            groups.push(ShareNodes { share: share.clone(), nodes: SmallVec::new(), turn: AtomicUsize::new(0) });
+            self.share_groups.fetch_add(1, Ordering::Release);
+            groups.len() - 1
+        });
+        let nodes = &mut groups[place].nodes;
+        match nodes.iter_mut().find(|(slot, _)| *slot == node) {
+            Some((_, known)) => *known = members,
+            None => nodes.push((node, members)),
+        }
+    }
+
+    pub fn remove_share(&self, share: &str, filter: &str, node: NodeSlot) {
+        let mut shares = self.shares.write();
+        let Some(groups) = shares.get_mut(filter) else {
+            return;
+        };
+        let Some(at) = groups.iter().position(|group| &*group.share == share) else {
+            return;
+        };
+        groups[at].nodes.retain(|(slot, _)| *slot != node);
+        if groups[at].nodes.is_empty() {
+            groups.swap_remove(at);
+            self.share_groups.fetch_sub(1, Ordering::Release);
+        }
+        if groups.is_empty() {
+            shares.remove(filter);
+        }
+    }
+
+    /// The nodes that have a subscriber of `topic`, one bit each.
+    pub fn nodes(&self, topic: &str) -> u64 {
+        if self.routes.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut nodes = 0;
+        self.filters.read().for_each_match(topic, |set| nodes |= set);
+        nodes
+    }
+
+    /// Whether any other node has a share group at all.
+    pub fn has_shares(&self) -> bool {
+        self.share_groups.load(Ordering::Acquire) > 0
+    }
+
+    /// Calls `each` with every share group that another node has and that wants `topic`, and where a message for it goes. `here` says what this node has of
+    /// one.
+    pub fn pick_shares(
+        &self,
+        topic: &str,
+        here: impl Fn(&str) -> Option<ShareMembers>,
+        mut each: impl FnMut(&Arc<str>, ShareNode),
+    ) {
+        self.shares.read().for_each_match(topic, |groups| {
+            for group in groups {
+                if let Some(node) = group.pick(here(&group.share), 0) {
+                    each(&group.share, node);
+                }
+            }
+        });
+    }
+
+    /// Picks anew for a message that came back, from all nodes but those in `without`.
+    pub fn pick_share_again(
+        &self,
+        share: &str,
+        filter: &str,
+        here: Option<ShareMembers>,
+        without: u64,
+    ) -> Option<ShareNode> {
+        let shares = self.shares.read();
+        match shares.get(filter).into_iter().flatten().find(|group| &*group.share == share) {
+            Some(group) => group.pick(here, without),
+            None => here.map(|_| ShareNode::Here),
+        }
+    }
+
+    /// Whether another node has a connected member of the group.
+    pub fn is_share_connected(&self, share: &str, filter: &str) -> bool {
+        let shares = self.shares.read();
+        let mut groups = shares.get(filter).into_iter().flatten();
+        groups.any(|group| &*group.share == share && group.nodes.iter().any(|(_, members)| members.connected > 0))
+    }
+
+    /// Forgets everything, before a state is entered anew.
+    pub fn clear(&self) {
+        *self.filters.write() = FilterTree::default();
+        *self.shares.write() = FilterTree::default();
+        self.routes.store(0, Ordering::Release);
+        self.share_groups.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_topic_are_those_of_all_filters_that_match() {
+        let index = ClusterIndex::default();
+        assert_eq!(index.nodes("a/b"), 0);
+        index.add_route("a/+", 1);
+        index.add_route("a/b", 2);
+        index.add_route("a/b", 1);
+        index.add_route("c", 3);
+        assert_eq!(index.nodes("a/b"), 0b110);
+        index.remove_route("a/+", 1);
+        index.remove_route("a/b", 2);
+        index.remove_route("a/b", 5);
+        assert_eq!(index.nodes("a/b"), 0b10);
+        index.remove_route("a/b", 1);
+        index.remove_route("c", 3);
+        assert_eq!((index.nodes("a/b"), index.routes.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn nodes_are_picked_by_how_many_members_are_connected() {
+        let index = ClusterIndex::default();
+        let share: Arc<str> = "$share/g/t".into();
+        index.set_share(&share, "t", 1, ShareMembers::new(4, true));
+        index.set_share(&share, "t", 2, ShareMembers::new(0, true));
+        let here = ShareMembers::new(1, false);
+        let mut picked = [0; 3];
+        for _ in 0..100 {
+            index.pick_shares("t", |_| Some(here), |_, node| match node {
+                ShareNode::Here => picked[0] += 1,
+                ShareNode::There(node) => picked[usize::from(node)] += 1,
+            });
+        }
+        assert_eq!(picked, [20, 80, 0]);
+        assert_eq!(index.pick_share_again(&share, "t", Some(here), 1 << 1), Some(ShareNode::Here));
+        assert_eq!(index.pick_share_again(&share, "t", None, 1 << 1), Some(ShareNode::There(2)), "better than nobody");
+        assert_eq!(index.pick_share_again(&share, "t", None, 0b110), None);
+        index.remove_share(&share, "t", 1);
+        index.remove_share(&share, "t", 2);
+        assert!(!index.has_shares());
+        assert_eq!(index.pick_share_again(&share, "t", Some(here), 0), Some(ShareNode::Here));
+    }
+}
