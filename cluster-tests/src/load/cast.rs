@@ -59,9 +59,15 @@ impl Cast {
 
     /// Plays a round of load; `end` is called while it runs and ends it, by a kill or by [`Round::cut`].
     pub fn play(&mut self, round: &Round<'_>, end: impl FnOnce()) {
+        self.play_on(std::slice::from_ref(round), 0, end);
+    }
+
+    /// The same on several nodes, each of which has a round; with another `turn` everybody is on another one.
+    pub fn play_on(&mut self, rounds: &[Round<'_>], turn: usize, end: impl FnOnce()) {
         std::thread::scope(|scope| {
-            for actor in self.actors() {
-                scope.spawn(|| actor.play(round));
+            for (number, actor) in self.actors().enumerate() {
+                let round = &rounds[(number + turn) % rounds.len()];
+                scope.spawn(move || actor.play(round));
             }
             end();
         });
@@ -80,13 +86,22 @@ impl Cast {
     /// # Panics
     /// When a promise was broken.
     pub fn settle(&mut self, address: SocketAddr, history: &History, checker: &mut Checker) {
-        play_all(self.publishers.iter_mut().map(|actor| actor as &mut dyn Actor), &Round::finishing(address, history));
+        self.settle_on(&[address], 0, history, checker);
+    }
+
+    /// The same on several nodes, all of which serve.
+    ///
+    /// # Panics
+    /// When a promise was broken.
+    pub fn settle_on(&mut self, addresses: &[SocketAddr], turn: usize, history: &History, checker: &mut Checker) {
+        let rounds = |history| {
+            let rounds = addresses.iter().map(|address| Round::finishing(*address, history));
+            rounds.map(|round| if addresses.len() > 1 { round.in_cluster() } else { round }).collect::<Vec<_>>()
+        };
+        play_all(self.publishers.iter_mut().map(|actor| actor as &mut dyn Actor), &rounds(history), turn);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            play_all(
-                self.subscribers.iter_mut().map(|actor| actor as &mut dyn Actor),
-                &Round::finishing(address, history),
-            );
+            play_all(self.subscribers.iter_mut().map(|actor| actor as &mut dyn Actor), &rounds(history), turn);
             checker.read(history);
             // What is owed may be a Will that is still to be published.
             if !checker.is_owed() || Instant::now() > deadline {
@@ -94,17 +109,20 @@ impl Cast {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        read_retained(address, history, "r/#", &self.retained_topics);
+        for address in addresses {
+            read_retained(*address, history, "r/#", &self.retained_topics);
+        }
         checker.read(history);
         checker.settle();
         checker.assert_kept(history);
     }
 }
 
-fn play_all<'a>(actors: impl Iterator<Item = &'a mut dyn Actor>, round: &Round<'_>) {
+fn play_all<'a>(actors: impl Iterator<Item = &'a mut dyn Actor>, rounds: &[Round<'_>], turn: usize) {
     std::thread::scope(|scope| {
-        for actor in actors {
-            scope.spawn(|| actor.play(round));
+        for (number, actor) in actors.enumerate() {
+            let round = &rounds[(number + turn) % rounds.len()];
+            scope.spawn(move || actor.play(round));
         }
     });
 }

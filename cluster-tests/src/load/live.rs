@@ -9,6 +9,9 @@ use crate::wire::{Connect, PINGREQ, Packet, Version, disconnect};
 
 use super::Round;
 
+/// The reasons of a CONNACK that says "not now": 0x88 and 0x89, before 5.0 the return code 3.
+const NOT_NOW: [u8; 3] = [0x88, 0x89, 3];
+
 /// The connection has ended, or the round is cut.
 #[derive(Debug)]
 pub(super) struct Gone;
@@ -56,6 +59,11 @@ impl<'r> Live<'r> {
                     round.history.record(Event::Connected { client: name.clone(), present });
                     return Ok((live, present));
                 }
+                Some(Packet::ConnAck(ack)) if round.may_be_refused && NOT_NOW.contains(&ack.reason) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    return Err(Gone);
+                }
+                Some(Packet::Disconnect { .. }) if round.may_be_refused => return Err(Gone),
                 Some(other) => panic!("{name}: {other:?} to a CONNECT that must be accepted"),
                 None => {}
             }

@@ -33,6 +33,8 @@ pub struct Round<'r> {
     address: SocketAddr,
     history: &'r History,
     over: AtomicBool,
+    /// A CONNECT may be refused for a while: the session is on a node that is away, or another connection was quicker.
+    may_be_refused: bool,
     /// Set in a finishing round.
     deadline: Option<Instant>,
 }
@@ -40,12 +42,18 @@ pub struct Round<'r> {
 impl<'r> Round<'r> {
     /// A round of load that ends with the connections or with [`cut`](Self::cut).
     pub fn of_load(address: SocketAddr, history: &'r History) -> Self {
-        Self { address, history, over: AtomicBool::new(false), deadline: None }
+        Self { address, history, over: AtomicBool::new(false), may_be_refused: false, deadline: None }
     }
 
     /// A round in which nothing new begins and everything open is brought to its end.
     pub fn finishing(address: SocketAddr, history: &'r History) -> Self {
         Self { deadline: Some(Instant::now() + FINISH), ..Self::of_load(address, history) }
+    }
+
+    /// On one of several nodes: clients that are refused for a while take that as the end of a connection.
+    pub fn in_cluster(mut self) -> Self {
+        self.may_be_refused = true;
+        self
     }
 
     /// Ends a round of load: the actors drop their connections.

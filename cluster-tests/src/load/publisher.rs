@@ -165,6 +165,7 @@ impl Publisher {
                 }
             }
             Packet::PubComp { packet_id, .. } => self.forget(packet_id),
+            Packet::Disconnect { .. } => return Err(Gone),
             other => panic!("{}: {other:?} to a publisher", self.name),
         }
         Ok(())

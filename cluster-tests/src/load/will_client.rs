@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::dice::Dice;
 use crate::history::{Event, MessageId, Name, Retain};
-use crate::wire::{Connect, Version, Will};
+use crate::wire::{Connect, Packet, Version, Will};
 
 use super::live::{Gone, Live};
 use super::{Actor, Round};
@@ -63,6 +63,7 @@ impl WillClient {
             }
             match live.poll(left.min(Duration::from_millis(10))) {
                 Ok(None) => {}
+                Ok(Some(Packet::Disconnect { .. })) => return (true, None),
                 Ok(Some(packet)) => panic!("{}: {packet:?} to a client that asked for nothing", self.name),
                 Err(Gone) => return (true, None),
             }

@@ -8,6 +8,7 @@
 //!
 //! Read first: `subscribing.rs`.
 
+mod chaos;
 mod faults;
 mod hopping;
 mod intruders;
