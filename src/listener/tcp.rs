@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Connections that the kernel may hold for us between two turns of the loop; it lowers this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Opens a listening socket, to be duplicated with `try_clone` for every shard.
+/// Opens a socket that is to [`listen`], to be duplicated with `try_clone` for every shard.
 ///
 /// Its connections inherit `TCP_NODELAY`, since packets are written in batches of our own making, and `SO_KEEPALIVE`, so that a
 /// peer that vanished is noticed even with Keep Alive 0.
@@ -25,8 +25,15 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_keepalive(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Lets connections come to a socket of [`bind`]. Once more does no harm.
+///
+/// # Errors
+/// Those of the kernel: another socket listens on the address.
+pub fn listen(socket: &std::net::TcpListener) -> io::Result<()> {
+    socket2::SockRef::from(socket).listen(BACKLOG)
 }
 
 /// What one call of accept came to.

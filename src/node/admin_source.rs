@@ -21,6 +21,8 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
+use super::cluster::Stage;
+
 /// How long a shard may take for one slice of an answer.
 const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,8 @@ pub(super) struct Local {
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
+    /// How far a node of a cluster has come.
+    pub stage: Option<watch::Receiver<Stage>>,
     /// The node is about to end.
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
@@ -86,6 +90,17 @@ impl Local {
             !stopping,
             if stopping { "the node is about to end" } else { "" },
         ));
+        if let Some(stage) = &self.stage {
+            let (serves, detail) = match &*stage.borrow() {
+                Stage::Joining(why) => (false, why.clone()),
+                Stage::CatchingUp => (false, "takes up its sessions and retained messages".to_owned()),
+                Stage::Serving => (true, String::new()),
+            };
+            checks.push(view::Check::new("joined", serves, detail));
+            let granted = self.shared.grant.is_valid();
+            let detail = if granted { "" } else { "the node does not hear from a majority, and serves nobody" };
+            checks.push(view::Check::new("granted", granted, detail));
+        }
         let level = &self.shared.storage_level;
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks

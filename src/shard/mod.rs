@@ -468,6 +468,7 @@ impl Shard {
             Event::CutMade { holder, index } => self.mark(holder, index),
             Event::Marked { from, index } => self.move_marked(from, index),
             Event::Session { from, frame } => self.session_frame(from, *frame),
+            Event::Reconcile { leases } => self.reconcile(&leases),
             Event::Resumed => self.resume_serving(),
             Event::Expelled => self.expelled(),
             _ => {}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
+use tracing::info;
 
 use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
@@ -237,6 +238,27 @@ impl Shard {
         self.read_on();
         self.resume_links();
         self.wake_flusher();
+    }
+
+    /// The node has registered: sessions that are not its own any more go, whoever has them now.
+    pub(super) fn reconcile(&mut self, leases: &HashMap<Arc<str>, (u64, u64)>) {
+        let mut foreign = Vec::new();
+        for (key, slot) in &mut self.sessions {
+            match leases.get(slot.session.client_id()) {
+                // It began here, or came here, under a connection that the lease knows.
+                Some((began, epoch)) if slot.session.epoch() >= *began => {
+                    let known = slot.session.epoch();
+                    slot.session.set_epoch(known.max(*epoch));
+                }
+                _ if slot.connection.is_none() => foreign.push(key as SessionKey),
+                _ => {}
+            }
+        }
+        let dropped = foreign.len();
+        foreign.into_iter().for_each(|session| self.forget_session(session, Vec::new()));
+        if dropped > 0 {
+            info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
+        }
     }
 
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
