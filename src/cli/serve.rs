@@ -82,7 +82,8 @@ fn refused(start_error: &StartError, config: &Config, places: &Places, in_dir_of
 fn filter(level: Level) -> EnvFilter {
     match level {
         Level::Error | Level::Warn | Level::Info => EnvFilter::new(format!("holdfast={},error", level.as_str())),
-        Level::Debug | Level::Trace => EnvFilter::new(level.as_str()),
+        // What the Raft library says at these levels is for its authors.
+        Level::Debug | Level::Trace => EnvFilter::new(format!("{},openraft=warn", level.as_str())),
     }
 }
 

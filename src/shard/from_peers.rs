@@ -381,7 +381,11 @@ impl Shard {
             return;
         };
         link.dirty = false;
-        let Some(waker) = link.waker.take().filter(|_| granted) else {
+        if !granted {
+            return;
+        }
+        // Without a waker the task has not run yet; its first poll flushes.
+        let Some(waker) = link.waker.take() else {
             return;
         };
         let mut cx = Context::from_waker(&waker);
