@@ -306,7 +306,10 @@ impl Shard {
         let (qos, retain) = (publish.qos, publish.retain);
         let mut outgoing =
             Outgoing::new(id, publish.topic, publish.payload, publish.properties, (qos, retain), expires_at, &publisher);
-        outgoing.stamp = publish.stamp.unwrap_or(0);
+        if let Some(stamp) = publish.stamp {
+            self.hear_clock(stamp);
+            outgoing.set_stamp(stamp);
+        }
         self.note_seen(id);
         match publish.share {
             Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
