@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn libraries_are_heard_only_when_they_are_asked_for() {
         for (level, expected) in
-            [(Level::Info, "holdfast=info,error"), (Level::Error, "holdfast=error,error"), (Level::Debug, "debug")]
+            [(Level::Info, "holdfast=info,error"), (Level::Error, "holdfast=error,error"), (Level::Debug, "debug,openraft=warn")]
         {
             let text = filter(level).to_string();
             let same = |text: &str| text.split(',').map(str::to_owned).collect::<std::collections::BTreeSet<_>>();

@@ -112,7 +112,7 @@ fn fields_that_do_not_fit_are_refused() {
         DataFrame::decode(&bytes, MAX).map(|_| ()).unwrap_err()
     };
     assert_eq!(decode(&[MARK, 0, 0]), Malformed::Short);
-    assert_eq!(decode(&[MARK, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Malformed::Surplus);
+    assert_eq!(decode(&[&[MARK][..], &[0; 17]].concat()), Malformed::Surplus);
     assert_eq!(decode(&[PUBLISH, 3, 0, 0, 0, 0, 0, 0, 0, 0]), Malformed::QoS);
     let publish = |tail: &[u8]| [&[PUBLISH, 0, 0, 0, 0, 0, 0, 0, 0, 0], tail].concat();
     assert_eq!(decode(&publish(&[1, 0xFF, 1, b'a', 0])), Malformed::Text);
