@@ -408,11 +408,6 @@ impl Shard {
             }
         }
     }
-
-    /// Up to which sequence this shard has received each stream of other nodes.
-    pub(super) fn received_streams(&self) -> impl Iterator<Item = (u64, u16, u64)> {
-        self.from_peers.streams.iter().map(|(_, stream)| (stream.node.tag(), stream.shard, stream.received))
-    }
 }
 
 /// What a frame may have beside a packet of the greatest size: the names of its publisher, its share group and its Will.
