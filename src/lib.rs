@@ -24,6 +24,7 @@
 //! | state | owner |
 //! | --- | --- |
 //! | a session, its queue and windows; its connection | the [`shard`] of its client id, and no other thread |
+//! | the move of a session to another node, or from one ([`cluster::session_move`]) | the shard of its client id, on either node |
 //! | what a shard has written down, and what waits until it is kept | the shard (`shard::keeping`) |
 //! | which sessions of a shard want a topic | [`subscriptions::ShardIndex`], in the shard |
 //! | which shards want a topic; share groups | [`subscriptions::NodeIndex`], of the node, under a read-mostly lock |
