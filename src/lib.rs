@@ -31,6 +31,7 @@
 //! | retained messages, and what is remembered of those that are gone | [`retained::Map`], of the node, under a read-mostly lock; its stamps come from [`retained::HybridClock`], without a lock |
 //! | leases, routes, Wills | the control state; a lone node applies commands to it under a mutex (`node::control`) |
 //! | a connection before its CONNECT is judged | [`listener`] |
+//! | the connections of the admin port | [`admin`]; what it tells comes from the owners above, each asked for its own (`node::admin_source`) |
 //! | the journal, and what of it is live | the writing thread of `holdfast-storage`; all others hold a handle |
 //! | whether the disk has room | `shard::StorageLevel`, set by the storage, read at every publish |
 //!

@@ -1,6 +1,6 @@
 //! A node: what is started in which order, what watches over it, and how it ends.
 //!
-//! Start: identity and data directory, access, the admin port, the state on disk, certificates, sockets; then the shards; only when all of them have their
+//! Start: identity and data directory, access, certificates, the admin port, the state on disk, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
@@ -12,6 +12,7 @@ mod admin_source;
 mod cluster;
 mod control;
 mod durable;
+mod process_figures;
 mod shards;
 mod sys_topics;
 
@@ -131,9 +132,10 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let certified = certify(&config.listeners)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
-    let listeners = bind_all(config)?;
+    let listeners = bind_all(certified, config)?;
     let TakenUp { standalone, stored, sequence, alone, .. } = taken_up;
     let plane = Plane::new(config, standalone, &shared, &storage);
     let mqtt = Arc::new(config.mqtt.clone());
@@ -332,15 +334,22 @@ fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Li
     }
 }
 
-/// Reads the certificates of all listeners, then opens their sockets: files that cannot be used are told whether or not the ports are free.
-/// A node of a cluster does not listen before it serves: who comes earlier is refused by the kernel, and tries another node.
-fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
-    let (listeners, mqtt) = (&config.listeners, &config.mqtt);
-    let mut certified = Vec::new();
-    for listener in listeners {
-        let tls = listener.tls.as_ref().map(|files| TlsReload::new(&listener.name, files)).transpose();
-        certified.push((listener, tls.map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?));
-    }
+/// A listener and, if it speaks TLS, its certificates.
+type Certified<'c> = (&'c config::Listener, Option<Arc<TlsReload>>);
+
+/// Reads the certificates of all listeners, before any socket is opened: files that cannot be used are told whether or not the ports are free.
+fn certify(listeners: &[config::Listener]) -> Result<Vec<Certified<'_>>, StartError> {
+    let certify = |listener: &'_ _| {
+        let config::Listener { name, tls, .. } = listener;
+        let tls = tls.as_ref().map(|files| TlsReload::new(name, files)).transpose();
+        tls.map_err(|error| StartError::Tls { listener: name.clone(), error })
+    };
+    listeners.iter().map(|listener| Ok((listener, certify(listener)?))).collect()
+}
+
+/// Opens the sockets of all listeners. A node of a cluster does not listen before it serves: who comes earlier is refused by the kernel, and tries another node.
+fn bind_all(certified: Vec<Certified<'_>>, config: &Config) -> Result<Vec<Bound>, StartError> {
+    let mqtt = &config.mqtt;
     let mut bound = Vec::new();
     for (listener, tls) in certified {
         let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
+use crate::cluster::session_move::GivingEvent;
 use crate::journal;
 use crate::limits;
 use crate::metrics;
@@ -195,6 +196,8 @@ impl Shard {
             return;
         };
         connecting.epoch = epoch;
+        // A claim of another node is lost with this connection.
+        self.giving_event(&client_id, GivingEvent::Withdrawn);
         self.take_over(&client_id, key);
         self.enter_connected(key, serial, &client_id, (epoch, session_present));
     }

@@ -26,7 +26,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
         assert_eq!(name, family.0, "a sample stands below its family");
-        assert!(name.starts_with("holdfast_") && labels.ends_with('}'), "{line}");
+        assert!((name.starts_with("holdfast_") || name.starts_with("process_")) && labels.ends_with('}'), "{line}");
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
         assert!(family.1 == "gauge" || value >= 0.0, "{line}");
         assert!(samples.insert(series.to_owned(), value).is_none(), "{series} is there twice");

@@ -11,7 +11,9 @@ use crate::journal::wire::{StatePart, StateWriter, yield_parts};
 use crate::mqtt::ReasonCode;
 use crate::subscriptions::SessionKey;
 
-use super::super::{Close, Shard};
+use super::super::mailbox::Event;
+use super::super::subscribing::Replay;
+use super::super::{Close, SessionSlot, Shard};
 
 /// A session that another node has claimed.
 pub(in crate::shard) struct Given {
@@ -29,7 +31,9 @@ impl Shard {
     /// A claim of another node is applied.
     pub(super) fn give_session(&mut self, client: Arc<str>, epoch: u64, by: NodeId, clean: bool) {
         let claim = Claim { client: client.clone(), epoch, by, clean };
-        if self.moves.giving.contains_key(&client) {
+        if let Some(given) = self.moves.giving.get_mut(&client) {
+            // The newer claimant gets everything from the beginning.
+            (given.yields, given.state, given.waits) = (None, None, false);
             return self.giving_event(&client, GivingEvent::Claimed(claim));
         }
         let (machine, actions) = Giving::new(claim);
@@ -38,7 +42,7 @@ impl Shard {
         self.carry_out_giving(&client, actions);
     }
 
-    pub(super) fn giving_event(&mut self, client: &Arc<str>, event: GivingEvent) {
+    pub(in crate::shard) fn giving_event(&mut self, client: &Arc<str>, event: GivingEvent) {
         let Some(given) = self.moves.giving.get_mut(client) else {
             return;
         };
@@ -83,7 +87,8 @@ impl Shard {
         }
         self.giving_event(client, GivingEvent::Closed);
         self.giving_published(client);
-        self.giving_wills(client);
+        // A Will that the same claim has made due is right behind it.
+        self.inbox.push_back(Event::LookForWills { client: client.clone() });
     }
 
     fn close_taken_over(&mut self, key: u32, session: SessionKey) {
@@ -129,7 +134,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn giving_wills(&mut self, client: &Arc<str>) {
+    pub(in crate::shard) fn giving_wills(&mut self, client: &Arc<str>) {
         if self.moves.giving.contains_key(client) && !self.moves.wills.iter().any(|(of, _)| of == client) {
             self.giving_event(client, GivingEvent::WillsDone);
         }
@@ -170,7 +175,9 @@ impl Shard {
         if first {
             let clock = self.shared.hybrid.reading(self.now);
             given.yields = session.map(|session| {
-                let parts = yield_parts(&self.sessions[session as usize].session, clock);
+                let SessionSlot { session, replays, .. } = &self.sessions[session as usize];
+                let cut: Vec<_> = replays.iter().map(Replay::cut).collect();
+                let parts = yield_parts(session, clock, &cut);
                 Box::new(parts.collect::<Vec<_>>().into_iter()) as Box<dyn Iterator<Item = Bytes>>
             });
         }

@@ -17,7 +17,7 @@ use crate::topic::TopicFilter;
 
 use super::super::connection::State;
 use super::super::keeping::Due;
-use super::super::subscribing::NewRoutes;
+use super::super::subscribing::{NewRoutes, Replay};
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
 use super::Step;
 
@@ -154,6 +154,13 @@ impl Shard {
             }
         }
         drop(order);
+        for cut in yielded.replays {
+            let slot = &mut self.sessions[session as usize];
+            let of = slot.session.subscriptions().find(|(filter, _)| **filter == cut.filter);
+            if let Some(subscription) = of.map(|(_, subscription)| *subscription) {
+                slot.replays.push_back(Replay::go_on(cut, subscription));
+            }
+        }
         self.keeping.close_section();
         Ok(())
     }
