@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Connections that the kernel may hold for us between two turns of the loop; it lowers this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Opens a socket that is to [`listen`], to be duplicated with `try_clone` for every shard.
+/// Opens a listening socket, to be duplicated with `try_clone` for every shard.
 ///
 /// Its connections inherit `TCP_NODELAY`, since packets are written in batches of our own making, and `SO_KEEPALIVE`, so that a
 /// peer that vanished is noticed even with Keep Alive 0.
@@ -19,6 +19,16 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 /// Those of the kernel: the address is in use, not ours, or not permitted.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = reserve(address)?;
+    listen(&socket)?;
+    Ok(socket)
+}
+
+/// The same, but nobody can connect before [`listen`].
+///
+/// # Errors
+/// As [`bind`].
+pub fn reserve(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
@@ -28,7 +38,7 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Lets connections come to a socket of [`bind`]. Once more does no harm.
+/// Lets connections come to a socket of [`reserve`]. Once more does no harm.
 ///
 /// # Errors
 /// Those of the kernel: another socket listens on the address.

@@ -24,6 +24,9 @@ use crate::shard::clock::Clock;
 use crate::shard::mailbox::Event;
 use crate::shard::restoring::{Stored, StoredSession};
 
+#[cfg(test)]
+mod tests;
+
 /// Why what is on disk cannot be taken up.
 #[derive(Debug, Error)]
 pub enum RecoverError {

@@ -344,10 +344,8 @@ fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
     let mut bound = Vec::new();
     for (listener, tls) in certified {
         let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };
-        let socket = tcp::bind(listener.bind).map_err(named)?;
-        if config.cluster.is_none() {
-            tcp::listen(&socket).map_err(named)?;
-        }
+        let open = if config.cluster.is_none() { tcp::bind } else { tcp::reserve };
+        let socket = open(listener.bind).map_err(named)?;
         let address = socket.local_addr().map_err(named)?;
         bound.push((listener, socket, address, tls));
     }

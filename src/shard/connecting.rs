@@ -64,6 +64,10 @@ impl Shard {
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
         let (key, serial) = self.admit(greeted, agreed, promises);
+        if self.shared.clustered {
+            self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
+            self.arm_timer(key);
+        }
         match will {
             _ if promises && self.storage_is_failing() && (clean || !self.is_stored(&client)) => self.refuse(
                 key,
@@ -243,14 +247,19 @@ impl Shard {
         }
     }
 
-    /// The disk has not kept in time what the CONNACK would promise: the client is told, and is as one who never came.
+    /// The disk has not kept in time what the CONNACK would promise, or the cluster has not granted the lease: the client is told, and is as one who never came.
     pub(super) fn give_up_connecting(&mut self, key: ConnectionKey) {
         let connection = &mut self.connections[key as usize];
         let client_id = connection.client_id.clone();
+        if self.moves.is_taking(&client_id) {
+            // The session is on its way, which has a deadline of its own.
+            connection.linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
+            return self.arm_timer(key);
+        }
         let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
-        self.refuse(key, ReasonCode::ServerUnavailable, "the disk has not kept the session in time");
+        self.refuse(key, ReasonCode::ServerUnavailable, "the session was not granted, or kept on disk, in time");
         let Some(session) = self.by_client.get(&client_id).copied() else {
             return;
         };

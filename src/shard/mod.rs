@@ -622,14 +622,25 @@ async fn run_flusher(shard: Rc<RefCell<Shard>>) {
     .await;
 }
 
+/// Looks at the sockets before timers that fell due while the process stood still.
+const TURNS_AFTER_FREEZE: usize = 8;
+
 async fn run_timers(shard: Rc<RefCell<Shard>>) {
     let mut tick = tokio::time::interval(Duration::from_millis(limits::TIMER_TICK_MS));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = shard.borrow().shared.clock.now();
     loop {
         tick.tick().await;
+        if shard.borrow().shared.clock.now() > last + limits::FROZEN_MS {
+            // The process has stood still: what clients sent meanwhile is read before their silence is judged.
+            for _ in 0..TURNS_AFTER_FREEZE {
+                tokio::task::yield_now().await;
+            }
+        }
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
         let now = this.now;
+        last = now;
         this.look_after_cluster();
         this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {

@@ -64,6 +64,11 @@ pub(super) struct Moves {
 }
 
 impl Moves {
+    /// Whether the session of a client is on its way here.
+    pub fn is_taking(&self, client: &str) -> bool {
+        self.taking.contains_key(client)
+    }
+
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
         self.wills.insert((client.clone(), epoch));
     }

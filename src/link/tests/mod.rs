@@ -170,7 +170,7 @@ impl Node {
 
     fn data_out(&self, shard: ShardId) -> ByteStream {
         self.until("data out", |seen| match seen {
-            Seen::DataOut(_, of, stream) if of == shard => Some(stream),
+            Seen::DataOut(to, of, stream) if of == shard && to != self.id() => Some(stream),
             _ => None,
         })
     }
@@ -208,6 +208,14 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 fn pair(runtime: &Runtime) -> (Node, Node) {
     let one = node(1).start(runtime);
     let two = node(2).seeds(&[&one.address()]).start(runtime);
-    assert_eq!((one.up().id, two.up().id), (two.id(), one.id()));
+    both_up(&one, &two);
     (one, two)
+}
+
+fn both_up(one: &Node, two: &Node) {
+    assert_eq!((one.up().id, two.up().id), (two.id(), one.id()));
+}
+
+fn both_down(one: &Node, two: &Node) {
+    assert_eq!((one.down().id, two.down().id), (two.id(), one.id()));
 }

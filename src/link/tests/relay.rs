@@ -99,7 +99,7 @@ fn relayed(runtime: &Runtime) -> (Node, Node, Relay, Relay) {
         plan.start(runtime)
     };
     let (one, two) = (start(0, 1), start(1, 0));
-    (one.up(), two.up());
+    both_up(&one, &two);
     let [to_one, to_two] = relays;
     (one, two, to_one, to_two)
 }
@@ -121,10 +121,10 @@ fn a_cut_one_way_takes_the_link_down_both_ways_and_it_heals() {
     let (one, two, _to_one, to_two) = relayed(&runtime);
     for _ in 0..3 {
         to_two.cut();
-        (one.down(), two.down());
+        both_down(&one, &two);
         one.is_quiet(Duration::from_millis(200));
         to_two.heal();
-        (one.up(), two.up());
+        both_up(&one, &two);
         assert!(two.links.send(one.id(), Lane::Control, 3, Bytes::new()));
         one.until("a frame", |seen| matches!(seen, Seen::Frame(..)).then_some(()));
     }
@@ -136,12 +136,12 @@ fn silence_is_found_out() {
     let (one, two, _to_one, to_two) = relayed(&runtime);
     to_two.state.is_frozen.store(true, Relaxed);
     let began = Instant::now();
-    (one.down(), two.down());
+    both_down(&one, &two);
     assert!(began.elapsed() >= Duration::from_secs(2), "not before it has been silent for a while");
     let error = one.links.peers()[0].last_error.clone();
     assert!(error.is_some(), "{error:?}");
     to_two.heal();
-    (one.up(), two.up());
+    both_up(&one, &two);
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn data_connections_are_dialled_again_after_a_cut() {
     one.links.want_data(two.id(), 0..2);
     let _before = (one.data_out(0), two.data_in(0));
     to_two.cut();
-    (one.down(), two.down());
+    both_down(&one, &two);
     to_two.heal();
-    (one.up(), two.up());
+    both_up(&one, &two);
     for shard in 0..2 {
         // In any order.
         let _ = shard;

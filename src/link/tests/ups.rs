@@ -75,6 +75,23 @@ fn a_new_run_is_seen_before_the_old_one_has_gone() {
 }
 
 #[test]
+fn a_node_that_moved_is_found_where_it_is_now() {
+    let runtime = runtime();
+    let (one, two) = pair(&runtime);
+    two.stop(&runtime);
+    drop(two);
+    one.down();
+    // Another address, no seeds, and the one that looks for it knows only where somebody is.
+    let mut plan = node(2);
+    plan.run = 9;
+    let moved = plan.start(&runtime);
+    assert!(one.links.add_seed(&moved.address()));
+    assert_eq!((one.up().run, moved.up().id), (9, one.id()));
+    assert_eq!(one.links.peers().len(), 1);
+    assert_eq!(one.links.linked_peer(moved.id()).unwrap().address, moved.address());
+}
+
+#[test]
 fn its_own_address_among_the_seeds_is_left_alone() {
     let runtime = runtime();
     let one = node(1).start(&runtime);

@@ -64,6 +64,7 @@ impl Life {
             }
             self.links.set_cluster_id(self.group.status().cluster_id);
             self.stage.send_replace(Stage::CatchingUp);
+            self.plane.tell_peers();
             if forgets {
                 self.drop_retained();
             }

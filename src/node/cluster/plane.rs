@@ -358,6 +358,21 @@ impl ClusterPlane {
         }
     }
 
+    /// The shards hear of all nodes that are live: they have forgotten them if this node was given up since.
+    pub fn tell_peers(&self) {
+        let Some(group) = self.group.get() else {
+            return;
+        };
+        // While the state is locked, so that no later news is overtaken.
+        group.read(|state| {
+            let mut mail = self.mail();
+            for node in state.live_nodes() {
+                self.node_up(state.index(), node.id, node.incarnation, &mut mail);
+            }
+            mail.send();
+        });
+    }
+
     fn node_down(&self, node: NodeId, mail: &mut Mail<'_>) {
         let waited = self.routed.lock().node_down(node);
         self.reached.send_replace(());

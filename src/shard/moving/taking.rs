@@ -65,13 +65,6 @@ impl Shard {
         self.carry_out_taking(client, actions);
     }
 
-    /// The connection that waits for a session has given up, or is gone.
-    pub(in crate::shard) fn client_gone(&mut self, client: &Arc<str>, key: ConnectionKey, serial: u64) {
-        if self.moves.taking.get(client).is_some_and(|taken| (taken.connection, taken.serial) == (key, serial)) {
-            self.taking_event(client, TakingEvent::ClientGone);
-        }
-    }
-
     fn carry_out_taking(&mut self, client: &Arc<str>, actions: TakingActions) {
         for action in actions {
             let Some(taken) = self.moves.taking.get(client) else {
