@@ -288,6 +288,10 @@ impl Inner {
         let mut why = "the cluster has no leader".to_owned();
         while Instant::now() < deadline {
             let asker = self.me();
+            // A leader that has let itself go leads no more, and answers nobody.
+            if !force && self.has_departed() {
+                return Ok(());
+            }
             let message =
                 |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force });
             let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));

@@ -186,6 +186,7 @@ impl Inner {
             Control::Applied { index } => self.home.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
+                *self.join_refused.lock() = Some(reason);
             }
             passed => self.pass_on_control(passed),
         }

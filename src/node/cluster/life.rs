@@ -55,8 +55,10 @@ const NOBODY_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Life {
     pub async fn run(mut self) {
-        let mut expulsions = self.plane.expulsions();
+        let (mut expulsions, mut leaving) = (self.plane.expulsions(), self.plane.leaving().subscribe());
         loop {
+            // Who has left for good never comes beyond this.
+            let _ = leaving.wait_for(|leaving| !*leaving).await;
             expulsions.borrow_and_update();
             let forgets = self.was_away_for_long();
             if !self.register().await {
@@ -76,6 +78,10 @@ impl Life {
                     let _ = expulsions.changed().await;
                 }
                 _ = expulsions.changed() => {}
+            }
+            if *leaving.borrow() {
+                self.stage.send_replace(Stage::Joining("the node leaves its cluster".to_owned()));
+                continue;
             }
             warn!(event = "expelled", "the cluster has given this node up: its clients are closed, and it registers anew");
             self.stage.send_replace(Stage::Joining("given up by the others".to_owned()));
