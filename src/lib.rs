@@ -24,12 +24,14 @@
 //! | state | owner |
 //! | --- | --- |
 //! | a session, its queue and windows; its connection | the [`shard`] of its client id, and no other thread |
+//! | the move of a session to another node, or from one ([`cluster::session_move`]) | the shard of its client id, on either node |
 //! | what a shard has written down, and what waits until it is kept | the shard (`shard::keeping`) |
 //! | which sessions of a shard want a topic | [`subscriptions::ShardIndex`], in the shard |
 //! | which shards want a topic; share groups | [`subscriptions::NodeIndex`], of the node, under a read-mostly lock |
-//! | retained messages | [`retained::Map`], of the node, under a read-mostly lock |
+//! | retained messages, and what is remembered of those that are gone | [`retained::Map`], of the node, under a read-mostly lock; its stamps come from [`retained::HybridClock`], without a lock |
 //! | leases, routes, Wills | the control state; a lone node applies commands to it under a mutex (`node::control`) |
 //! | a connection before its CONNECT is judged | [`listener`] |
+//! | the connections of the admin port | [`admin`]; what it tells comes from the owners above, each asked for its own (`node::admin_source`) |
 //! | the journal, and what of it is live | the writing thread of `holdfast-storage`; all others hold a handle |
 //! | whether the disk has room | `shard::StorageLevel`, set by the storage, read at every publish |
 //!

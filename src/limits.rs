@@ -47,11 +47,17 @@ pub const UNWRITTEN_BYTES_HIGH: usize = 16 * 1024 * 1024;
 /// How long a CONNACK may wait until the disk has what it promises, before the client is refused.
 pub const CONNACK_WAIT_MS: u64 = 5_000;
 
+/// How long a CONNACK may wait until the cluster has granted the lease of the client id: a lease and a few elections.
+pub const CLUSTER_CONNACK_WAIT_MS: u64 = 10_000;
+
 /// Packets of one client that wait for their answer, SUBACK and UNSUBACK included, from which on nothing more is read from it.
 pub const UNANSWERED_MAX: usize = 4_096;
 
 /// The grain of all timers of a shard, in milliseconds.
 pub const TIMER_TICK_MS: u64 = 100;
+
+/// A shard that has not looked at its timers for so long has stood still.
+pub const FROZEN_MS: u64 = 1_000;
 
 /// How long a connection that is being closed may take to read its last packet.
 pub const CLOSE_LINGER_MS: u64 = 2_000;

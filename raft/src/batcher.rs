@@ -276,7 +276,8 @@ mod tests {
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1)]);
         for round in 1..6 {
             batcher.propose([(round, will_done(round))]);
-            assert_eq!(numbers(&batcher.to_send(1, batcher.waiting.lock().since)), []);
+            let since = batcher.waiting.lock().since;
+            assert_eq!(numbers(&batcher.to_send(1, since)), []);
             let sent = numbers(&batcher.to_send(1, boot_ms() + GATHER_MS));
             assert_eq!(sent.len(), usize::from(round < 4), "{sent:?}");
         }

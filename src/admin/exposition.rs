@@ -1,4 +1,5 @@
-//! The text format of Prometheus, version 0.0.4: families of samples, each with its help and type, every name with the prefix `holdfast_`.
+//! The text format of Prometheus, version 0.0.4: families of samples, each with its help and type. Every name has the prefix `holdfast_`, but for those that
+//! every program has, which begin with `process_`.
 //!
 //! Labels are few and their values bounded: names of nodes, listeners, reasons; never a client id, a user name or a topic.
 
@@ -44,7 +45,8 @@ impl Exposition {
         debug_assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
         self.family = name;
         // Writing to a String does not fail.
-        let _ = writeln!(self.text, "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} {}", kind.word());
+        let prefix = prefix(name);
+        let _ = writeln!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {}", kind.word());
         self
     }
 
@@ -55,7 +57,7 @@ impl Exposition {
 
     /// A sample of the family that was begun last.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
-        let _ = write!(self.text, "holdfast_{}", self.family);
+        let _ = write!(self.text, "{}{}", prefix(self.family), self.family);
         let mut all = self.shared.clone();
         for (name, value) in labels {
             write_label(&mut all, name, value);
@@ -71,6 +73,10 @@ impl Exposition {
     pub fn finish(self) -> String {
         self.text
     }
+}
+
+fn prefix(name: &str) -> &'static str {
+    if name.starts_with("process_") { "" } else { "holdfast_" }
 }
 
 fn write_label(out: &mut String, name: &str, value: &str) {
@@ -107,6 +113,10 @@ mod tests {
         );
         let mut out = Exposition::default();
         out.single("c", Kind::Gauge, "Without a node.", 1.0);
-        assert!(out.finish().ends_with("\nholdfast_c 1\n"));
+        out.single("process_d", Kind::Gauge, "Of every program.", 2.0);
+        assert!(
+            out.finish()
+                .contains("\nholdfast_c 1\n# HELP process_d Of every program.\n# TYPE process_d gauge\nprocess_d 2\n")
+        );
     }
 }

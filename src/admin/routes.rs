@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
@@ -26,7 +26,7 @@ use super::{
     Token, Trouble, guard, health, metrics,
 };
 
-/// A Will or a client id is never longer than this.
+/// No text of MQTT is longer, a client id least of all.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 /// What stands before everything that is not about health.
@@ -48,8 +48,8 @@ pub(super) fn router(stage: Arc<Stage>, token: Option<Token>) -> Router {
         .route("/api/v1/cluster/force-leave", post(force_leave))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(gate, pass));
+        .layer(middleware::from_fn_with_state(gate, pass))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     Router::new()
         .route("/health/live", get(health::live))
         .route("/livez", get(health::live))
@@ -63,19 +63,30 @@ pub(super) fn router(stage: Arc<Stage>, token: Option<Token>) -> Router {
         .with_state(stage)
 }
 
-/// Judges the request, and gives it a place and its time.
+/// Judges the request, takes its body, and gives it a place and its time. Who is slow to send the body takes no place from others meanwhile.
 async fn pass(State(gate): State<Arc<Gate>>, request: Request<Body>, next: Next) -> Response {
     if let Err(trouble) = guard::judge(gate.token.as_ref(), request.uri(), request.headers()) {
         return trouble.into_response();
     }
     let answered = async {
+        let (parts, body) = request.into_parts();
+        let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await.map_err(unread)?;
         // Nobody closes it.
         let _place = gate.places.acquire().await.ok();
-        next.run(request).await
+        Ok::<_, Trouble>(next.run(Request::from_parts(parts, Body::from(body))).await)
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, answered).await {
-        Ok(response) => response,
+        Ok(response) => response.into_response(),
         Err(_) => Trouble::new(503, "timeout", "there was no answer in time").into_response(),
+    }
+}
+
+fn unread(error: BytesRejection) -> Trouble {
+    match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Trouble::new(413, "too_large", format!("a body has at most {BODY_BYTES_MAX} bytes"))
+        }
+        _ => invalid("the body did not come whole"),
     }
 }
 
@@ -156,8 +167,8 @@ struct JoinBody {
     address: String,
 }
 
-async fn join(State(stage): State<Arc<Stage>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Trouble> {
-    let JoinBody { address } = json(body)?;
+async fn join(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
+    let JoinBody { address } = json(&body)?;
     let port = address.rsplit_once(':').and_then(|(host, port)| Some(port).filter(|_| !host.is_empty()));
     if address.len() > TEXT_BYTES_MAX || !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Err(invalid("address: expected HOST:PORT, the cluster address of a node"));
@@ -177,11 +188,8 @@ struct ForceLeaveBody {
     node: String,
 }
 
-async fn force_leave(
-    State(stage): State<Arc<Stage>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Trouble> {
-    let ForceLeaveBody { node } = json(body)?;
+async fn force_leave(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
+    let ForceLeaveBody { node } = json(&body)?;
     if node.is_empty() || node.len() > 64 {
         return Err(invalid("node: expected the name or the id of a node"));
     }
@@ -194,14 +202,8 @@ fn done() -> Response {
     Json(HashMap::from([("done", true)])).into_response()
 }
 
-fn json<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Trouble> {
-    let body = body.map_err(|error| match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Trouble::new(413, "too_large", format!("a body has at most {BODY_BYTES_MAX} bytes"))
-        }
-        _ => invalid("the body did not come whole"),
-    })?;
-    serde_json::from_slice(&body).map_err(|error| invalid(&format!("the body: {error}")))
+fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T, Trouble> {
+    serde_json::from_slice(body).map_err(|error| invalid(&format!("the body: {error}")))
 }
 
 fn started(stage: &Stage) -> Result<&Arc<dyn Source>, Trouble> {

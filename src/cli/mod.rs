@@ -68,8 +68,9 @@ enum Command {
 /// `holdfast serve`.
 #[derive(Debug, Default, Args)]
 struct ServeArgs {
-    /// The configuration file. Without one, the node listens on this machine only: MQTT on port 1883 and WebSocket on port
-    /// 8083, without passwords; and it keeps its data in $XDG_DATA_HOME/holdfast or ~/.local/share/holdfast
+    /// The configuration file. Without one, the node listens on this machine only: MQTT on port 1883, WebSocket on port
+    /// 8083 and HTTP for health and metrics on port 18083, without passwords; and it keeps its data in
+    /// $XDG_DATA_HOME/holdfast or ~/.local/share/holdfast
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     /// The same

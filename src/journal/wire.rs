@@ -1,6 +1,6 @@
 //! A session on its way to another node: two streams of bytes, each cut into parts of at most [`PART_BYTES_MAX`] without regard to what is in them.
 //!
-//! The first has the clock of the holder and the subscriptions ([`yield_parts`], [`YieldReader`]), the second everything else ([`StateWriter`], [`StateReader`]): items as
+//! The first has the clock of the holder, the subscriptions and what of their replays is not done ([`yield_parts`], [`YieldReader`]), the second everything else ([`StateWriter`], [`StateReader`]): items as
 //! they are on disk, messages as bodies, but with the milliseconds that are left in the place of times, as clocks differ.
 //!
 //! What is read came from a network: all of it is checked, nothing is allocated for a length before its bytes are there, and both streams are bounded.
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashSet;
+use holdfast_storage::Body as _;
 use thiserror::Error;
 
 use crate::cluster::session_move::PART_BYTES_MAX;
@@ -18,7 +19,6 @@ use crate::session::{
     Bounds, Exporter, Item, Position, Queued, QueuedBody, Restored, Seen, Session, Step, Subscription,
 };
 use crate::topic::{self, TopicFilter};
-use holdfast_storage::Body as _;
 
 use super::bytes::{Sink as _, Source};
 use super::items::{decode_any_item, encode_item};
@@ -53,11 +53,26 @@ pub enum WireError {
     Unfinished,
 }
 
+/// A replay of retained messages that the end of the connection cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutReplay {
+    /// Of its subscription, without share prefix.
+    pub filter: Arc<str>,
+    /// The topic of the last one that was sent.
+    pub after: Option<Arc<str>>,
+}
+
 /// The first stream, in parts. There is at least one.
-pub fn yield_parts(session: &Session, clock: u64) -> impl Iterator<Item = Bytes> + use<> {
+pub fn yield_parts(session: &Session, clock: u64, replays: &[CutReplay]) -> impl Iterator<Item = Bytes> + use<> {
     let mut out = Vec::new();
     out.u8(VERSION);
     out.u64(clock);
+    out.u32(replays.len() as u32);
+    for CutReplay { filter, after } in replays {
+        out.text(filter);
+        // No topic is empty.
+        out.text(after.as_deref().unwrap_or(""));
+    }
     for (position, filter, subscription) in session.export_subscriptions() {
         out.u64(position);
         out.blob(&encode_item(Item::Subscription { filter: &filter, subscription }));
@@ -71,6 +86,8 @@ pub fn yield_parts(session: &Session, clock: u64) -> impl Iterator<Item = Bytes>
 pub struct Yielded {
     /// The hybrid clock of the holder.
     pub clock: u64,
+    /// In their order. One whose subscription is not among `subscriptions` is of no use.
+    pub replays: Vec<CutReplay>,
     /// In the order of their positions.
     pub subscriptions: Vec<(Position, Arc<str>, Subscription)>,
 }
@@ -95,6 +112,7 @@ impl YieldReader {
             return Err(WireError::Malformed("a version that this node does not know"));
         }
         let clock = source.u64().ok_or(WireError::Unfinished)?;
+        let replays = read_replays(&mut source)?;
         let mut subscriptions: Vec<(Position, Arc<str>, Subscription)> = Vec::new();
         let mut filters = HashSet::new();
         while !source.0.is_empty() {
@@ -111,8 +129,21 @@ impl YieldReader {
             }
             subscriptions.push((position, filter, subscription));
         }
-        Ok(Yielded { clock, subscriptions })
+        Ok(Yielded { clock, replays, subscriptions })
     }
+}
+
+fn read_replays(source: &mut Source<'_>) -> Result<Vec<CutReplay>, WireError> {
+    let mut replays = Vec::new();
+    for _ in 0..source.u32().ok_or(WireError::Unfinished)? {
+        let filter = source.text().ok_or(WireError::Unfinished)?;
+        let after = Some(source.text().ok_or(WireError::Unfinished)?).filter(|after| !after.is_empty());
+        if TopicFilter::parse(filter).is_err() || after.is_some_and(|after| topic::name::validate(after).is_err()) {
+            return Err(WireError::Malformed("a replay that cannot be"));
+        }
+        replays.push(CutReplay { filter: filter.into(), after: after.map(Arc::from) });
+    }
+    Ok(replays)
 }
 
 /// The next part of a session that is on its way out.

@@ -17,7 +17,7 @@ use super::shared::{Shared, backoff};
 use crate::limits::SHARDS_MAX;
 
 /// What came of an attempt.
-pub(super) type Outcome = Result<Dialled, Failure>;
+pub(super) type Outcome = Result<Box<Dialled>, Failure>;
 
 /// Far enough away for a timer that waits for nothing.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -91,7 +91,7 @@ impl Dials {
         let address = address(&self.shared, &self.handle, self.met_at.as_deref(), dial_entry.failures);
         let (shared, handle) = (Arc::clone(&self.shared), Arc::clone(&self.handle));
         let task = self.shared.runtime.spawn(async move {
-            let outcome = dial(&shared, &address, Some(handle.id), purpose).await;
+            let outcome = dial(&shared, &address, Some(handle.id), purpose).await.map(Box::new);
             let _ = handle.events.send(Event::Dialled { purpose, tag, outcome }).await;
         });
         dial_entry.state = State::UnderWay { tag, task };
@@ -110,6 +110,11 @@ impl Dials {
         let failures = self.dials.get(&purpose).map_or(0, |dial| dial.failures);
         let state = State::Due(Instant::now() + backoff(failures));
         self.dials.insert(purpose, Dial { state, failures: failures.saturating_add(1) });
+    }
+
+    /// The peer was met at this address.
+    pub(super) fn met_at(&mut self, address: String) {
+        self.met_at = Some(address);
     }
 
     /// What was established has ended.

@@ -37,7 +37,7 @@ const KEEPALIVE: socket2::TcpKeepalive = socket2::TcpKeepalive::new()
     .with_interval(Duration::from_secs(1))
     .with_retries(5);
 
-/// Bytes that the kernel takes beyond what it can send: the rest waits here, where what is urgent goes first.
+/// Bytes of a control connection that the kernel takes beyond what it can send: the rest waits here, where what is urgent goes first.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// A connection that we dialled, with both proofs given.
@@ -108,6 +108,9 @@ pub(super) async fn dial_one(
         return Err(Failure::NotHoldfast);
     }
     tune(&socket);
+    if purpose == Purpose::Control {
+        keep_urgent(&socket);
+    }
     let socket = Socket::attached(socket);
     let secured = match &shared.tls {
         None => Ok((ByteStream::Tcp(socket), Binding::default())),
@@ -133,8 +136,14 @@ fn tune(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let socket = socket2::SockRef::from(socket);
     let _ = socket.set_tcp_keepalive(&KEEPALIVE);
+}
+
+/// Has the kernel take little more than it can send, so that what is urgent waits behind little.
+fn keep_urgent(socket: &TcpStream) {
     #[cfg(target_os = "linux")]
-    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (socket, UNSENT_BYTES_MAX);
 }
 
 /// The dialler's half of the exchange.

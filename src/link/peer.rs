@@ -13,21 +13,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_raft::NodeId;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::dials::{Dials, Outcome};
 use super::handshake::Introduced;
 use super::hello::{Hello, Purpose};
 use super::lanes::{Connection, TOLD};
 use super::outbound::{Outbound, Pushed};
-use super::refusal::{Failure, Refusal};
+use super::refusal::{Failure, Refusal, Warning};
 use super::shared::{PEERS_MAX, Shared, seen, stopped};
 use super::{BULK_QUEUE_BYTES_MAX, CONTROL_QUEUE_BYTES_MAX, Lane, Peer, told};
 use crate::byte_stream::ByteStream;
@@ -62,6 +61,8 @@ const SLOTS: [Slot; 4] = [Slot::ControlOut, Slot::ControlIn, Slot::BulkOut, Slot
 pub(super) enum Event {
     /// The peer dialled, and has proven who it is.
     Accepted(Box<Introduced>),
+    /// It was met where somebody looked for it.
+    Met { peer: Box<Peer>, at: String },
     /// An attempt to dial it has ended.
     Dialled { purpose: Purpose, tag: u64, outcome: Outcome },
     /// The peer knows that its control connection is there.
@@ -137,6 +138,7 @@ impl PeerHandle {
             is_ready: false,
             told: 0,
             linked_at: Instant::now(),
+            warning: Warning::default(),
         };
         shared.runtime.spawn(life.run(received, shared.stop.subscribe()));
         handle
@@ -198,7 +200,9 @@ struct Life {
     is_ready: bool,
     /// What the peer was told last: see [`Life::tell`].
     told: u64,
+    /// When the link was up last, or since when the peer is known.
     linked_at: Instant,
+    warning: Warning,
 }
 
 struct Running {
@@ -224,6 +228,7 @@ impl Life {
                 () = tokio::time::sleep_until(next_dial) => {}
                 _ = ups.changed() => self.tell(),
                 _ = tick.tick() => {
+                    self.warn();
                     if self.is_forgotten() {
                         break;
                     }
@@ -239,6 +244,11 @@ impl Life {
     async fn on_event(&mut self, event: Event) {
         match event {
             Event::Accepted(introduced) => self.on_accepted(*introduced).await,
+            Event::Met { peer, at } => {
+                self.dials.met_at(at);
+                // An earlier run was met by a look that took long: it has gone since.
+                let _ = self.adopt(*peer).await;
+            }
             Event::Dialled { purpose, tag, outcome } => self.on_dialled(purpose, tag, outcome).await,
             Event::Ready { generation, seen } => {
                 if self.is_running(Slot::ControlIn, generation) {
@@ -521,6 +531,15 @@ impl Life {
             if self.handle.send(&self.shared, Lane::Control, TOLD, payload.into()) {
                 self.told = told;
             }
+        }
+    }
+
+    /// Says that a node which is known has not been linked for a while, and why.
+    fn warn(&mut self) {
+        if !self.handle.is_up() && self.warning.is_due(self.linked_at, Instant::now()) {
+            let Shown { peer, last_error } = self.handle.shown.lock().clone();
+            let why = last_error.unwrap_or_else(|| "it does not dial this node".to_owned());
+            tracing::warn!(event = "link", peer = &*peer.name, address = peer.address, "a node is not linked: {why}");
         }
     }
 

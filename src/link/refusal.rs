@@ -3,6 +3,7 @@
 //! Invariant: a cause is one of a fixed set, never made from bytes of the network.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use crate::metrics;
 
@@ -218,6 +219,25 @@ impl Failure {
     }
 }
 
+/// When the log says that something has not been as it should be for a while: after ten seconds, and then once a minute.
+#[derive(Debug, Default)]
+pub(super) struct Warning(Option<Instant>);
+
+impl Warning {
+    const AFTER: Duration = Duration::from_secs(10);
+    const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+    /// Whether to say it now, if all was well last at that time.
+    pub(super) fn is_due(&mut self, well_at: Instant, now: Instant) -> bool {
+        let is_again = |said: Instant| said < well_at || now.duration_since(said) >= Self::AGAIN_AFTER;
+        let is_due = now.duration_since(well_at) >= Self::AFTER && self.0.is_none_or(is_again);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Whether a line about this cause may be written now; the field of it that says how many were left out since the last one, if any were.
 pub(super) fn permit(cause: &'static str) -> Option<Option<u64>> {
     metrics::admit_line(cause).map(|left_out| (left_out > 0).then_some(left_out))
@@ -226,6 +246,17 @@ pub(super) fn permit(cause: &'static str) -> Option<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_is_said_after_a_while_and_then_now_and_then() {
+        let (well_at, second) = (Instant::now(), Duration::from_secs(1));
+        let mut warning = Warning::default();
+        let said: Vec<_> = (0..140).filter(|seconds| warning.is_due(well_at, well_at + *seconds * second)).collect();
+        assert_eq!(said, [10, 70, 130]);
+        let well_again = well_at + 141 * second;
+        assert!(!warning.is_due(well_again, well_again));
+        assert!(warning.is_due(well_again, well_again + 10 * second), "another time");
+    }
 
     #[test]
     fn refusals_are_their_bytes() {

@@ -52,7 +52,9 @@ impl Secret {
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let file = |cause| SecretError::File { path: path.to_owned(), cause };
         let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize + 1));
-        std::fs::File::open(path).map_err(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(file)?;
+        let opened = std::fs::File::open(path).map_err(file)?;
+        warn_if_open_to_all(path, &opened);
+        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(file)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(SecretError::TooLong(path.to_owned()));
         }
@@ -103,6 +105,16 @@ impl fmt::Debug for Secret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Secret")
     }
+}
+
+/// Whoever can write the file decides who belongs to the cluster. Links to files are followed: that is how orchestrators hand out secrets.
+fn warn_if_open_to_all(path: &Path, file: &std::fs::File) {
+    #[cfg(unix)]
+    if file.metadata().is_ok_and(|metadata| std::os::unix::fs::MetadataExt::mode(&metadata) & 0o002 != 0) {
+        tracing::warn!(event = "link", path = %path.display(), "anybody on this machine can write the secret of the cluster");
+    }
+    #[cfg(not(unix))]
+    let _ = (path, file);
 }
 
 fn is_sample(secret: &[u8]) -> bool {

@@ -6,15 +6,14 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_raft::NodeId;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::handshake::{dial_one, resolve};
 use super::hello::Purpose;
-use super::refusal::{Failure, Refusal};
+use super::refusal::{Failure, Refusal, Warning};
 use super::shared::{PlaceKind, Shared, backoff, stopped};
 
 /// Places that are looked at, at one time.
@@ -23,7 +22,7 @@ const PLACES_MAX: usize = 256;
 /// A place that another node told of, and where nobody was found for so long, is not looked at any more.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(600);
 
-/// How long an address that is this node's own, or that of a node which is linked, is not looked at.
+/// How long an address that was this node's own is taken for that.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -42,7 +41,12 @@ impl Shared {
         }
         places.insert(place.to_owned(), kind);
         drop(places);
-        let seeker = Seeker { shared: Arc::clone(self), place: place.to_owned(), met: HashMap::new() };
+        let seeker = Seeker {
+            shared: Arc::clone(self),
+            place: place.to_owned(),
+            met: HashMap::new(),
+            last_error: String::new(),
+        };
         self.runtime.spawn(seeker.run(self.stop.subscribe()));
         true
     }
@@ -58,12 +62,14 @@ struct Seeker {
     place: String,
     /// Who was met at which address of it, and when.
     met: HashMap<SocketAddr, (NodeId, Instant)>,
+    last_error: String,
 }
 
 impl Seeker {
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut failures = 0;
         let mut found_at = Instant::now();
+        let mut warning = Warning::default();
         loop {
             let is_over = tokio::select! {
                 found = self.look() => {
@@ -77,6 +83,10 @@ impl Seeker {
             };
             if is_over || self.gives_up(found_at) {
                 return;
+            }
+            if failures > 0 && warning.is_due(found_at, Instant::now()) {
+                let place = self.place.as_str();
+                tracing::warn!(event = "link", place, "no node is found there: {}", self.last_error);
             }
             // Where all is well there is no hurry.
             let pause = if failures == 0 { backoff(u32::MAX) } else { backoff(failures - 1) };
@@ -101,7 +111,7 @@ impl Seeker {
         let addresses = match resolve(&self.place).await {
             Ok(addresses) => addresses,
             Err(failure) => {
-                self.shared.note(&failure, &self.place);
+                self.note(&failure);
                 return false;
             }
         };
@@ -116,7 +126,7 @@ impl Seeker {
     fn is_known(&self, address: SocketAddr) -> bool {
         self.met.get(&address).is_some_and(|(id, when)| {
             let is_linked = || self.shared.peer(*id).is_some_and(|peer| peer.is_up());
-            when.elapsed() < KNOWN_FOR && *id == self.shared.own.id || is_linked()
+            (*id == self.shared.own.id && when.elapsed() < KNOWN_FOR) || is_linked()
         })
     }
 
@@ -124,10 +134,10 @@ impl Seeker {
         match dial_one(&self.shared, address, None, Purpose::Meet).await {
             Ok(dialled) => {
                 self.met.insert(address, (dialled.hello.peer.id, Instant::now()));
-                match self.shared.meet_dialled(&dialled) {
-                    Ok(_) => true,
+                match self.shared.meet_dialled(dialled).await {
+                    Ok(()) => true,
                     Err(refusal) => {
-                        self.shared.note(&Failure::Refused(refusal), &self.place);
+                        self.note(&Failure::Refused(refusal));
                         false
                     }
                 }
@@ -137,9 +147,14 @@ impl Seeker {
                 true
             }
             Err(failure) => {
-                self.shared.note(&failure, &self.place);
+                self.note(&failure);
                 false
             }
         }
+    }
+
+    fn note(&mut self, failure: &Failure) {
+        self.last_error = failure.to_string();
+        self.shared.note(failure, &self.place);
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::handshake::Dialled;
 use super::hello::{Hello, Purpose};
-use super::peer::PeerHandle;
+use super::peer::{Event, PeerHandle};
 use super::refusal::{Failure, LinkCounts, Refusal};
 use super::secret::Secret;
 use super::tls::LinkTls;
@@ -142,9 +142,14 @@ impl Shared {
         Ok(handle)
     }
 
-    /// The same for a node that was dialled.
-    pub(super) fn meet_dialled(self: &Arc<Self>, dialled: &Dialled) -> Result<Arc<PeerHandle>, Refusal> {
-        self.meet(&dialled.hello, dialled.remote, Some(dialled.remote))
+    /// The same for a node that was dialled. One that was known already may have moved, or run anew.
+    pub(super) async fn meet_dialled(self: &Arc<Self>, dialled: Dialled) -> Result<(), Refusal> {
+        let Dialled { hello, remote, .. } = dialled;
+        let handle = self.meet(&hello, remote, Some(remote))?;
+        let peer = Box::new(seen(&hello.peer, remote.ip()));
+        // A peer whose task has just ended is met again at the next look.
+        let _ = handle.events.send(Event::Met { peer, at: remote.to_string() }).await;
+        Ok(())
     }
 
     /// Counts a failure and says it, at a bounded rate.

@@ -19,14 +19,31 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 /// Those of the kernel: the address is in use, not ours, or not permitted.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = reserve(address)?;
+    listen(&socket)?;
+    Ok(socket)
+}
+
+/// The same, but nobody can connect before [`listen`].
+///
+/// # Errors
+/// As [`bind`].
+pub fn reserve(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Lets connections come to a socket of [`reserve`]. Once more does no harm.
+///
+/// # Errors
+/// Those of the kernel: another socket listens on the address.
+pub fn listen(socket: &std::net::TcpListener) -> io::Result<()> {
+    socket2::SockRef::from(socket).listen(BACKLOG)
 }
 
 /// What one call of accept came to.

@@ -21,6 +21,9 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
+use super::cluster::Stage;
+use super::process_figures;
+
 /// How long a shard may take for one slice of an answer.
 const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -43,6 +46,8 @@ pub(super) struct Local {
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
+    /// How far a node of a cluster has come.
+    pub stage: Option<watch::Receiver<Stage>>,
     /// The node is about to end.
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
@@ -86,6 +91,17 @@ impl Local {
             !stopping,
             if stopping { "the node is about to end" } else { "" },
         ));
+        if let Some(stage) = &self.stage {
+            let (serves, detail) = match &*stage.borrow() {
+                Stage::Joining(why) => (false, why.clone()),
+                Stage::CatchingUp => (false, "takes up its sessions and retained messages".to_owned()),
+                Stage::Serving => (true, String::new()),
+            };
+            checks.push(view::Check::new("joined", serves, detail));
+            let granted = self.shared.grant.is_valid();
+            let detail = if granted { "" } else { "the node does not hear from a majority, and serves nobody" };
+            checks.push(view::Check::new("granted", granted, detail));
+        }
         let level = &self.shared.storage_level;
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
@@ -93,26 +109,22 @@ impl Local {
 
     /// The clients of this node behind a cursor.
     pub async fn clients(&self, asked: &PageRequest) -> Result<view::ClientPage, Trouble> {
+        // One more than wanted tells whether there are more.
+        let wanted = asked.limit + 1;
         let mut found: Vec<(SessionView, ShardId)> = Vec::new();
-        let mut more = false;
         for shard in 0..self.shared.mailboxes.len() as ShardId {
             let mut from = Some(0);
             while let Some(key) = from {
-                let full = found.len() >= asked.limit;
-                let before = found.last().filter(|_| full).map(|(greatest, _)| greatest.client_id.clone());
-                // One more than wanted tells whether there are more.
-                let slice = Slice { from: key, after: asked.after.clone(), before, at_most: asked.limit + 1 };
+                let greatest = found.last().filter(|_| found.len() == wanted);
+                let before = greatest.map(|(session, _)| session.client_id.clone());
+                let slice = Slice { from: key, after: asked.after.clone(), before, at_most: wanted };
                 let Found { sessions, next } = self.ask(shard, |reply| Inspect::Slice { asked: slice, reply }).await?;
-                more |= full && !sessions.is_empty();
-                found.extend(sessions.into_iter().map(|session| (session, shard)));
-                found.sort_by(|one, other| one.0.client_id.cmp(&other.0.client_id));
-                // A session that ended and began again meanwhile may have been met twice.
-                found.dedup_by(|later, first| later.0.client_id == first.0.client_id);
+                merge(&mut found, sessions.into_iter().map(|session| (session, shard)), wanted);
                 from = next;
-                more |= found.len() > asked.limit;
-                found.truncate(asked.limit);
             }
         }
+        let more = found.len() == wanted;
+        found.truncate(asked.limit);
         let clients: Vec<_> = found.into_iter().map(|(session, shard)| self.client_view(session, shard)).collect();
         let next = if more { clients.last().map(|last| last.client_id.clone()) } else { None };
         Ok(view::ClientPage { clients, next, missing: Vec::new() })
@@ -208,6 +220,7 @@ impl Local {
         if let Some(storage) = &self.storage {
             self.disk(out, storage);
         }
+        process_figures::write(out);
         queues(out, &self.census().await);
     }
 
@@ -286,6 +299,21 @@ impl Local {
         }
         Ok(sums)
     }
+}
+
+/// Keeps the smallest so many of both, in the order of their ids. Of a session that ended and began again meanwhile, and so was met twice, the later.
+fn merge(found: &mut Vec<(SessionView, ShardId)>, more: impl Iterator<Item = (SessionView, ShardId)>, at_most: usize) {
+    found.extend(more);
+    // What was found first stays first.
+    found.sort_by(|(one, _), (other, _)| one.client_id.cmp(&other.client_id));
+    found.dedup_by(|later, first| {
+        let same = later.0.client_id == first.0.client_id;
+        if same {
+            std::mem::swap(later, first);
+        }
+        same
+    });
+    found.truncate(at_most);
 }
 
 fn queues(out: &mut Exposition, shards: &[Census]) {
@@ -395,3 +423,6 @@ impl Source for Alone {
         Box::pin(async { not_clustered() })
     }
 }
+
+#[cfg(test)]
+mod tests;

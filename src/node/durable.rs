@@ -24,6 +24,9 @@ use crate::shard::clock::Clock;
 use crate::shard::mailbox::Event;
 use crate::shard::restoring::{Stored, StoredSession};
 
+#[cfg(test)]
+mod tests;
+
 /// Why what is on disk cannot be taken up.
 #[derive(Debug, Error)]
 pub enum RecoverError {
@@ -101,6 +104,8 @@ pub(super) struct TakenUp {
     pub stored: Vec<Stored>,
     /// Where the streams of this run begin.
     pub sequence: u64,
+    /// Leases of a node that was alone until now, and is one of a cluster from now on.
+    pub alone: Vec<LeaseImage>,
     /// What the disk has to hear of the start.
     entries: Vec<Entry>,
 }
@@ -111,6 +116,7 @@ pub(super) fn nothing(node: NodeId, name: &str, shards: usize) -> TakenUp {
         standalone: Standalone::new(node, name),
         stored: (0..shards).map(|_| Stored::default()).collect(),
         sequence: 0,
+        alone: Vec::new(),
         entries: Vec::new(),
     }
 }
@@ -129,6 +135,7 @@ pub(super) fn take_up(
         found.sort_in(owner, items)?;
     }
     let mut entries = found.begin_incarnation(node);
+    let alone = if shared.clustered { found.leave_solitude(&mut entries) } else { Vec::new() };
     let now = shared.clock.now();
     let expiries: HashMap<Arc<str>, u32> =
         found.leases.iter().map(|image| (image.client.clone(), image.expiry_secs)).collect();
@@ -139,15 +146,18 @@ pub(super) fn take_up(
     for (owner, header, items) in std::mem::take(&mut found.sessions) {
         // It began later than its lease says if damage had taken the one before, with which the lease began.
         let lease = standalone.state().session(&header.client_id).filter(|lease| lease.began <= header.began);
-        let Some(lease) = lease else {
+        // Which sessions are its own the cluster tells a node when it has registered.
+        let epoch = if shared.clustered { Some(header.began) } else { lease.map(|lease| lease.epoch) };
+        let Some(epoch) = epoch else {
             entries.push(Entry::Drop { owner });
             dropped += 1;
             continue;
         };
-        let expiry_secs = expiries.get(&header.client_id).copied().unwrap_or(0);
+        let unknown = if shared.clustered { holdfast_raft::command::NEVER_EXPIRES } else { 0 };
+        let expiry_secs = expiries.get(&header.client_id).copied().unwrap_or(unknown);
         let shard = usize::from(shared.shard_of(&header.client_id));
         let Header { client_id, .. } = header;
-        stored[shard].sessions.push(StoredSession { owner, client_id, epoch: lease.epoch, expiry_secs, items });
+        stored[shard].sessions.push(StoredSession { owner, client_id, epoch, expiry_secs, items });
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
     found.check_node(node)?;
@@ -163,7 +173,7 @@ pub(super) fn take_up(
     let sessions: usize = stored.iter().map(|stored| stored.sessions.len()).sum();
     let retained = shared.retained.read().len();
     info!(event = "recovered", sessions, retained, ended = dropped, incarnation = found.incarnation, "state recovered");
-    Ok(TakenUp { standalone, stored, sequence, entries })
+    Ok(TakenUp { standalone, stored, sequence, alone, entries })
 }
 
 /// Retained messages are read whole. Of two of one topic, which the end of a run may leave behind, the newer one stays.
@@ -259,6 +269,23 @@ impl Found {
             None => self.given_back.push((owner, shared_messages(restored))),
         }
         Ok(())
+    }
+
+    /// A node of a cluster has its leases in the control state of all: those that it kept for itself when it was alone are taken there. Of two sessions of one
+    /// client, of which one has gone elsewhere and come back, the older one goes.
+    fn leave_solitude(&mut self, entries: &mut Vec<Entry>) -> Vec<LeaseImage> {
+        self.sessions.sort_by_key(|(_, header, _)| std::cmp::Reverse(header.began));
+        let mut clients = hashbrown::HashSet::new();
+        self.sessions.retain(|(owner, header, _)| {
+            let newest = clients.insert(header.client_id.clone());
+            if !newest {
+                entries.push(Entry::Drop { owner: *owner });
+            }
+            newest
+        });
+        let leases = std::mem::take(&mut self.leases);
+        entries.extend(leases.iter().map(|image| Entry::Delete { owner: journal::LEASES, item: image.item }));
+        leases.into_iter().filter(|image| !image.ended && image.expiry_secs > 0).collect()
     }
 
     /// A journal that says nothing of its node is taken for this one's: an import makes such.

@@ -1,6 +1,6 @@
 //! A node: what is started in which order, what watches over it, and how it ends.
 //!
-//! Start: identity and data directory, access, the admin port, the state on disk, certificates, sockets; then the shards; only when all of them have their
+//! Start: identity and data directory, access, certificates, the admin port, the state on disk, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
 //! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
@@ -9,8 +9,10 @@
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod admin_source;
+mod cluster;
 mod control;
 mod durable;
+mod process_figures;
 mod shards;
 mod sys_topics;
 
@@ -24,7 +26,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use holdfast_raft::NodeId;
+use holdfast_raft::{LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::{Access, AccessError};
@@ -38,12 +40,13 @@ use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
 use crate::shard::grant::Grant;
-use crate::shard::{Deadlines, Shared};
+use crate::shard::{ControlPlane, Deadlines, Shared};
 use crate::shard::clock::Clock;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
 
 use admin_source::{Alone, Local};
+use cluster::{ClusterError, ClusterPlane, Membership};
 use control::StandalonePlane;
 use durable::TakenUp;
 
@@ -68,12 +71,18 @@ pub enum StartError {
     Admin(#[from] admin::OpenError),
     #[error("cannot start a thread or its event loop: {0}")]
     Thread(io::Error),
+    #[error("{0}")]
+    Cluster(#[from] ClusterError),
 }
 
 impl StartError {
     /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
     pub fn is_of_configuration(&self) -> bool {
-        matches!(self, Self::Access(_) | Self::Tls { .. } | Self::Admin(admin::OpenError::Token(_)))
+        match self {
+            Self::Access(_) | Self::Tls { .. } | Self::Admin(admin::OpenError::Token(_)) => true,
+            Self::Cluster(error) => error.is_of_configuration(),
+            _ => false,
+        }
     }
 }
 
@@ -123,24 +132,29 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let certified = certify(&config.listeners)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
-    let listeners = bind_all(&config.listeners, &config.mqtt)?;
-    let TakenUp { standalone, stored, sequence, .. } = taken_up;
-    let plane = Arc::new(StandalonePlane::new(standalone, shared.clone(), storage.clone()));
+    let listeners = bind_all(certified, config)?;
+    let TakenUp { standalone, stored, sequence, alone, .. } = taken_up;
+    let plane = Plane::new(config, standalone, &shared, &storage);
     let mqtt = Arc::new(config.mqtt.clone());
     let defers = config.storage.durability == config::Durability::Disk;
     let parts =
         Parts { shared, access, refusals: Arc::default(), mqtt, listeners, storage, defers, _identity: identity };
     let (stop, stopping) = watch::channel(false);
-    let shards = shards::start(&parts, &plane, stored, sequence, &stopping)?;
-    if let Some(port) = &admin_port {
-        port.begin(admin_source(config, &parts, node_id, &stopping));
-    }
+    let (open, opened) = watch::channel(config.cluster.is_none());
+    let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
-    announce(config, &parts, started);
-    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping)));
+    let membership = runtime.block_on(plane.begin(config, &parts, alone, open))?;
+    if let Some(port) = &admin_port {
+        port.begin(admin_source(config, &parts, node_id, &membership, &stopping));
+    }
+    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
+    if let Some(membership) = &membership {
+        runtime.block_on(membership.end());
+    }
     let closed = parts.storage.as_ref().map_or(Ok(()), Storage::close);
     tell_left_out(true);
     info!(event = "stopped", "stopped");
@@ -156,7 +170,13 @@ fn open_admin_port(config: &Config) -> Result<Option<AdminPort>, StartError> {
     Ok(port)
 }
 
-fn admin_source(config: &Config, parts: &Parts, node: NodeId, stopping: &watch::Receiver<bool>) -> Arc<Alone> {
+fn admin_source(
+    config: &Config,
+    parts: &Parts,
+    node: NodeId,
+    membership: &Option<Membership>,
+    stopping: &watch::Receiver<bool>,
+) -> Arc<Alone> {
     let local = Local {
         shared: parts.shared.clone(),
         refusals: parts.refusals.clone(),
@@ -164,9 +184,51 @@ fn admin_source(config: &Config, parts: &Parts, node: NodeId, stopping: &watch::
         storage: parts.storage.clone(),
         name: config.node.name.as_str().into(),
         stopping: stopping.clone(),
+        stage: membership.as_ref().map(|membership| membership.stage.clone()),
         census: Default::default(),
     };
     Arc::new(Alone { local, node })
+}
+
+/// Where the commands of the shards go.
+enum Plane {
+    Alone(Arc<StandalonePlane>),
+    Clustered(Arc<ClusterPlane>),
+}
+
+impl Plane {
+    fn new(config: &Config, standalone: Standalone, shared: &Arc<Shared>, storage: &Option<Storage>) -> Plane {
+        match &config.cluster {
+            None => Plane::Alone(Arc::new(StandalonePlane::new(standalone, shared.clone(), storage.clone()))),
+            Some(cluster) => {
+                let linger_ms = cluster.timers.route_linger.as_millis() as u64;
+                Plane::Clustered(Arc::new(ClusterPlane::new(shared.clone(), linger_ms)))
+            }
+        }
+    }
+
+    fn of_shards(&self) -> Arc<dyn ControlPlane> {
+        match self {
+            Plane::Alone(plane) => plane.clone(),
+            Plane::Clustered(plane) => plane.clone(),
+        }
+    }
+
+    /// Begins to be one of a cluster, if the node is to be.
+    async fn begin(
+        &self,
+        config: &Config,
+        parts: &Parts,
+        alone: Vec<LeaseImage>,
+        open: watch::Sender<bool>,
+    ) -> Result<Option<Membership>, StartError> {
+        let (Plane::Clustered(plane), Some(cluster)) = (self, &config.cluster) else {
+            return Ok(None);
+        };
+        let Parts { shared, storage, .. } = parts;
+        let beginning = cluster::Beginning { config, cluster, shared, storage, plane, alone };
+        Ok(Some(cluster::start(beginning, open).await?))
+    }
 }
 
 /// What is on disk, if anything is to be: before the sockets are opened, as it may take its time.
@@ -272,17 +334,27 @@ fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Li
     }
 }
 
-/// Reads the certificates of all listeners, then opens their sockets: files that cannot be used are told whether or not the ports are free.
-fn bind_all(listeners: &[config::Listener], mqtt: &config::Mqtt) -> Result<Vec<Bound>, StartError> {
-    let mut certified = Vec::new();
-    for listener in listeners {
-        let tls = listener.tls.as_ref().map(|files| TlsReload::new(&listener.name, files)).transpose();
-        certified.push((listener, tls.map_err(|error| StartError::Tls { listener: listener.name.clone(), error })?));
-    }
+/// A listener and, if it speaks TLS, its certificates.
+type Certified<'c> = (&'c config::Listener, Option<Arc<TlsReload>>);
+
+/// Reads the certificates of all listeners, before any socket is opened: files that cannot be used are told whether or not the ports are free.
+fn certify(listeners: &[config::Listener]) -> Result<Vec<Certified<'_>>, StartError> {
+    let certify = |listener: &'_ _| {
+        let config::Listener { name, tls, .. } = listener;
+        let tls = tls.as_ref().map(|files| TlsReload::new(name, files)).transpose();
+        tls.map_err(|error| StartError::Tls { listener: name.clone(), error })
+    };
+    listeners.iter().map(|listener| Ok((listener, certify(listener)?))).collect()
+}
+
+/// Opens the sockets of all listeners. A node of a cluster does not listen before it serves: who comes earlier is refused by the kernel, and tries another node.
+fn bind_all(certified: Vec<Certified<'_>>, config: &Config) -> Result<Vec<Bound>, StartError> {
+    let mqtt = &config.mqtt;
     let mut bound = Vec::new();
     for (listener, tls) in certified {
         let named = |error| StartError::Bind { listener: listener.name.clone(), address: listener.bind, error };
-        let socket = tcp::bind(listener.bind).map_err(named)?;
+        let open = if config.cluster.is_none() { tcp::bind } else { tcp::reserve };
+        let socket = open(listener.bind).map_err(named)?;
         let address = socket.local_addr().map_err(named)?;
         bound.push((listener, socket, address, tls));
     }
@@ -341,11 +413,14 @@ fn announce(config: &Config, parts: &Parts, started: Instant) {
 async fn supervise(
     config: &Config,
     parts: &Parts,
-    plane: &Arc<StandalonePlane>,
+    plane: &Plane,
     signals: io::Result<Signals>,
     (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
+    (opened, started): (&watch::Receiver<bool>, Instant),
 ) {
-    tokio::spawn(control::run_clock(plane.clone()));
+    if let Plane::Alone(plane) = plane {
+        tokio::spawn(control::run_clock(plane.clone()));
+    }
     tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
     if !config.sys.interval.is_zero() {
@@ -362,7 +437,19 @@ async fn supervise(
         }
     }
     match signals {
-        Ok(signals) => signals.wait_for_stop(parts).await,
+        Ok(signals) => {
+            let announced = async {
+                let mut opened = opened.clone();
+                if opened.wait_for(|open| *open).await.is_ok() {
+                    announce(config, parts, started);
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = signals.wait_for_stop(parts) => {}
+                () = announced => {}
+            }
+        }
         Err(error) => error!(event = "signals", %error, "cannot wait for signals: stopping"),
     }
     // Listeners stop accepting; the receivers that are left are those of the shards.

@@ -14,10 +14,10 @@ use crate::listener::{Acceptor, accept_loop};
 use crate::shard::greeted::{Dispatch, Greeted};
 use crate::shard::mailbox::Event;
 use crate::shard::restoring::Stored;
-use crate::shard::{self, Shard, Shared};
+use crate::listener::tcp;
+use crate::shard::{self, ControlPlane, Shard, Shared};
 use crate::subscriptions::ShardId;
 
-use super::control::StandalonePlane;
 use super::{Bound, Parts, StartError};
 
 /// The running shards.
@@ -61,10 +61,10 @@ impl Dispatch for ToShard {
 /// Starts one thread for each shard. Returns when all of them run.
 pub(super) fn start(
     parts: &Parts,
-    plane: &Arc<StandalonePlane>,
+    plane: Arc<dyn ControlPlane>,
     stored: Vec<Stored>,
     sequence: u64,
-    stopping: &watch::Receiver<bool>,
+    (opened, stopping): (&watch::Receiver<bool>, &watch::Receiver<bool>),
 ) -> Result<Shards, StartError> {
     let mut threads = Vec::new();
     let restored = Arc::new(Barrier::new(stored.len()));
@@ -86,10 +86,10 @@ pub(super) fn start(
             restored: restored.clone(),
         };
         let (stop, stopped) = oneshot::channel();
-        let stopping = stopping.clone();
+        let (opened, stopping) = (opened.clone(), stopping.clone());
         let thread = std::thread::Builder::new()
             .name(format!("shard-{id}"))
-            .spawn(move || run(runtime, shard, acceptors, stopping, stopped));
+            .spawn(move || run(runtime, shard, acceptors, (opened, stopping), stopped));
         threads.push((stop, thread.map_err(StartError::Thread)?));
     }
     Ok(Shards { threads })
@@ -102,7 +102,7 @@ const HASHING_THREADS: usize = 4;
 struct ShardParts {
     id: ShardId,
     shared: Arc<Shared>,
-    plane: Arc<StandalonePlane>,
+    plane: Arc<dyn ControlPlane>,
     storage: Option<Storage>,
     defers: bool,
     stored: Stored,
@@ -143,15 +143,22 @@ fn run(
     runtime: tokio::runtime::Runtime,
     parts: ShardParts,
     acceptors: Vec<(Acceptor<ToShard>, std::net::TcpListener)>,
-    stopping: watch::Receiver<bool>,
+    (opened, stopping): (watch::Receiver<bool>, watch::Receiver<bool>),
     stopped: oneshot::Receiver<()>,
 ) {
     let local = LocalSet::new();
     local.block_on(&runtime, async move {
         let last_turn = shard::spawn(parts.make());
         for (acceptor, socket) in acceptors {
-            let stopping = stopping.clone();
+            let (mut opened, stopping) = (opened.clone(), stopping.clone());
             tokio::task::spawn_local(async move {
+                if opened.wait_for(|open| *open).await.is_err() {
+                    return;
+                }
+                if let Err(error) = tcp::listen(&socket) {
+                    error!(event = "listener", %error, "a shard cannot listen");
+                    return;
+                }
                 if let Err(error) = accept_loop(acceptor, socket, stopping).await {
                     error!(event = "listener", %error, "a shard cannot accept from a listener");
                 }

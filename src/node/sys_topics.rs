@@ -82,7 +82,12 @@ fn topics(shared: &Shared, refusals: &Refusals) -> Vec<(String, String)> {
         number(&format!("connections/refused/{}", group.label()), refusals.get(group));
     }
     number("subscriptions/count", metrics.sum(|shard| &shard.subscriptions));
-    number("retained messages/count", shared.retained.read().len() as u64);
+    let retained = shared.retained.read();
+    number("retained messages/count", retained.len() as u64);
+    number("retained messages/tombstones", retained.tombstones() as u64);
+    number("retained messages/tombstones/evicted", retained.tombstones_evicted());
+    drop(retained);
+    number("retained messages/stamps/refused", shared.hybrid.refused());
     topics
 }
 

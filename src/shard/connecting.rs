@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
+use crate::cluster::session_move::GivingEvent;
 use crate::journal;
 use crate::limits;
 use crate::metrics;
@@ -43,7 +44,7 @@ impl Connecting {
 
 impl Shard {
     /// Takes a greeted connection and asks for the lease of its client id.
-    pub(super) fn connect(&mut self, mut greeted: Greeted) {
+    pub(super) fn connect_now(&mut self, mut greeted: Greeted) {
         if let Err(error) = greeted.stream.attach() {
             warn!(event = "close", peer = %greeted.peer, %error, "the socket cannot be moved to its shard");
             return;
@@ -64,6 +65,10 @@ impl Shard {
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
         let (key, serial) = self.admit(greeted, agreed, promises);
+        if self.shared.clustered {
+            self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
+            self.arm_timer(key);
+        }
         match will {
             _ if promises && self.storage_is_failing() && (clean || !self.is_stored(&client)) => self.refuse(
                 key,
@@ -191,6 +196,8 @@ impl Shard {
             return;
         };
         connecting.epoch = epoch;
+        // A claim of another node is lost with this connection.
+        self.giving_event(&client_id, GivingEvent::Withdrawn);
         self.take_over(&client_id, key);
         self.enter_connected(key, serial, &client_id, (epoch, session_present));
     }
@@ -243,14 +250,19 @@ impl Shard {
         }
     }
 
-    /// The disk has not kept in time what the CONNACK would promise: the client is told, and is as one who never came.
+    /// The disk has not kept in time what the CONNACK would promise, or the cluster has not granted the lease: the client is told, and is as one who never came.
     pub(super) fn give_up_connecting(&mut self, key: ConnectionKey) {
         let connection = &mut self.connections[key as usize];
         let client_id = connection.client_id.clone();
+        if self.moves.is_taking(&client_id) {
+            // The session is on its way, which has a deadline of its own.
+            connection.linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
+            return self.arm_timer(key);
+        }
         let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
-        self.refuse(key, ReasonCode::ServerUnavailable, "the disk has not kept the session in time");
+        self.refuse(key, ReasonCode::ServerUnavailable, "the session was not granted, or kept on disk, in time");
         let Some(session) = self.by_client.get(&client_id).copied() else {
             return;
         };
@@ -310,25 +322,12 @@ impl Shard {
             return;
         };
         self.metrics().sessions_taken_over.add(1);
-        self.log_takeover(client_id, older, newer);
+        let (from, to) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
+        let client = self.connections[older as usize].client_id.clone();
+        self.count_takeover(&client, from, to);
         self.detach_locally(session);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
         self.begin_closing(older, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
-    }
-
-    /// One takeover is a client that came back. Several in a second are two clients with one id, of which their owner should hear.
-    fn log_takeover(&self, client_id: &str, older: ConnectionKey, newer: ConnectionKey) {
-        let (older, newer) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
-        match metrics::admit_line(&format!("takeover {client_id}")) {
-            Some(0) if self.shared.connection_messages => {
-                info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
-            }
-            None | Some(0) => {}
-            Some(left_out) => warn!(
-                event = "client_id_fight", client_id, %older, %newer, takeovers = left_out + 1,
-                "two clients use one client id and throw each other out: give each its own"
-            ),
-        }
     }
 
     /// The session of a client id, a new one if there is none.

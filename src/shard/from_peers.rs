@@ -306,7 +306,10 @@ impl Shard {
         let (qos, retain) = (publish.qos, publish.retain);
         let mut outgoing =
             Outgoing::new(id, publish.topic, publish.payload, publish.properties, (qos, retain), expires_at, &publisher);
-        outgoing.stamp = publish.stamp.unwrap_or(0);
+        if let Some(stamp) = publish.stamp {
+            self.hear_clock(stamp);
+            outgoing.set_stamp(stamp);
+        }
         self.note_seen(id);
         match publish.share {
             Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
@@ -381,7 +384,11 @@ impl Shard {
             return;
         };
         link.dirty = false;
-        let Some(waker) = link.waker.take().filter(|_| granted) else {
+        if !granted {
+            return;
+        }
+        // Without a waker the task has not run yet; its first poll flushes.
+        let Some(waker) = link.waker.take() else {
             return;
         };
         let mut cx = Context::from_waker(&waker);
@@ -400,11 +407,6 @@ impl Shard {
                 waker.wake_by_ref();
             }
         }
-    }
-
-    /// Up to which sequence this shard has received each stream of other nodes.
-    pub(super) fn received_streams(&self) -> impl Iterator<Item = (u64, u16, u64)> {
-        self.from_peers.streams.iter().map(|(_, stream)| (stream.node.tag(), stream.shard, stream.received))
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -76,8 +77,12 @@ pub enum Event {
     CutMade { holder: NodeId, index: u64 },
     /// Everything that a shard of a node routed before that index has come.
     Marked { from: Source, index: u64 },
+    /// From this shard to itself: whether Wills of a client whose session is to go are still due.
+    LookForWills { client: Arc<str> },
     /// From another node, about a session that moves.
     Session { from: NodeId, frame: Box<SessionFrame> },
+    /// The sessions that are this node's by the control state, each with the epoch of the connection that began it and of its last one: what is here of others goes.
+    Reconcile { leases: Box<HashMap<Arc<str>, (u64, u64)>> },
     /// The node may serve again.
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.

@@ -17,6 +17,7 @@ mod answers;
 pub mod clock;
 mod connecting;
 mod connection;
+mod flapping;
 mod from_peers;
 pub mod grant;
 pub mod greeted;
@@ -61,6 +62,7 @@ use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardI
 
 use clock::Clock;
 use connection::{Connection, ConnectionTask};
+use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use grant::Grant;
 use keeping::Keeping;
@@ -263,6 +265,7 @@ pub struct Shard {
     /// Messages of share groups that a client here has and another node keeps until it acknowledges.
     shares_awaited: u64,
     moves: Moves,
+    flapping: Flapping,
     /// Whether the node could not serve when somebody last looked.
     suspended: bool,
     looked_after_at: u64,
@@ -325,6 +328,7 @@ impl Shard {
             from_peers: FromPeers::default(),
             shares_awaited: 0,
             moves: Moves::default(),
+            flapping: Flapping::default(),
             suspended: false,
             looked_after_at: 0,
             overflowed: Vec::new(),
@@ -467,7 +471,9 @@ impl Shard {
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),
             Event::CutMade { holder, index } => self.mark(holder, index),
             Event::Marked { from, index } => self.move_marked(from, index),
+            Event::LookForWills { client } => self.giving_wills(&client),
             Event::Session { from, frame } => self.session_frame(from, *frame),
+            Event::Reconcile { leases } => self.reconcile(&leases),
             Event::Resumed => self.resume_serving(),
             Event::Expelled => self.expelled(),
             _ => {}
@@ -621,14 +627,26 @@ async fn run_flusher(shard: Rc<RefCell<Shard>>) {
     .await;
 }
 
+/// Looks at the sockets before timers that fell due while the process stood still.
+const TURNS_AFTER_FREEZE: usize = 8;
+
 async fn run_timers(shard: Rc<RefCell<Shard>>) {
     let mut tick = tokio::time::interval(Duration::from_millis(limits::TIMER_TICK_MS));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = shard.borrow().shared.clock.now();
     loop {
         tick.tick().await;
+        if shard.borrow().shared.clock.now() > last + limits::FROZEN_MS {
+            // The process has stood still: what clients sent meanwhile is read before their silence is judged.
+            for _ in 0..TURNS_AFTER_FREEZE {
+                tokio::task::yield_now().await;
+            }
+        }
         let mut this = shard.borrow_mut();
         this.now = this.shared.clock.now();
         let now = this.now;
+        last = now;
+        this.connect_delayed();
         this.look_after_cluster();
         this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {

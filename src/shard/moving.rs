@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
+use tracing::info;
 
 use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
@@ -58,11 +59,21 @@ pub(super) struct Moves {
     marks: HashMap<Source, u64>,
     /// Wills that this shard has been given to publish and that are not done.
     wills: HashSet<(Arc<str>, u64)>,
+    /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
+    closed: HashMap<Arc<str>, String>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
 }
 
+/// More of them than there can be unless nodes disagree.
+const CLOSED_MAX: usize = 4_096;
+
 impl Moves {
+    /// Whether the session of a client is on its way here.
+    pub fn is_taking(&self, client: &str) -> bool {
+        self.taking.contains_key(client)
+    }
+
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
         self.wills.insert((client.clone(), epoch));
     }
@@ -131,6 +142,9 @@ impl Shard {
     /// A frame about the session of a client of this shard.
     pub(super) fn session_frame(&mut self, from: NodeId, frame: SessionFrame) {
         let client = frame.client().clone();
+        if let SessionFrame::Closed { address, .. } = frame {
+            return self.hear_of_takeover(client, address);
+        }
         if frame.is_for_holder() {
             self.giving_event(&client, GivingEvent::Frame(frame));
         } else if self.moves.taking.get(&client).is_some_and(|taken| taken.holder == from) {
@@ -237,6 +251,27 @@ impl Shard {
         self.read_on();
         self.resume_links();
         self.wake_flusher();
+    }
+
+    /// The node has registered: sessions that are not its own any more go, whoever has them now.
+    pub(super) fn reconcile(&mut self, leases: &HashMap<Arc<str>, (u64, u64)>) {
+        let mut foreign = Vec::new();
+        for (key, slot) in &mut self.sessions {
+            match leases.get(slot.session.client_id()) {
+                // It began here, or came here, under a connection that the lease knows.
+                Some((began, epoch)) if slot.session.epoch() >= *began => {
+                    let known = slot.session.epoch();
+                    slot.session.set_epoch(known.max(*epoch));
+                }
+                _ if slot.connection.is_none() => foreign.push(key as SessionKey),
+                _ => {}
+            }
+        }
+        let dropped = foreign.len();
+        foreign.into_iter().for_each(|session| self.forget_session(session, Vec::new()));
+        if dropped > 0 {
+            info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
+        }
     }
 
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered

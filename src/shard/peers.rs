@@ -167,6 +167,7 @@ impl Shard {
         self.close_links_from(node);
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
+        self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
         self.offer_lost_shares(slot, peer.shares);
@@ -178,6 +179,7 @@ impl Shard {
         for slot in slots_of(self.peers.all()) {
             if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
                 self.peer_down(slot, node);
+                self.control.data_ended(node, self.id);
             }
         }
     }
@@ -185,6 +187,8 @@ impl Shard {
     /// There is a data connection to a node.
     pub(super) fn peer_connected(&mut self, node: NodeId, mut stream: ByteStream) {
         let Some(slot) = self.peers.slot_of(node) else {
+            // It is dialled again until it is known here that the node is live.
+            self.control.data_ended(node, self.id);
             return;
         };
         if let Err(error) = stream.attach() {

@@ -13,6 +13,7 @@ use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Command, Outcome, ShareMembers, ShareRoute};
 use parking_lot::{Mutex, RwLockReadGuard};
 
+use crate::journal::wire::CutReplay;
 use crate::mqtt::{
     Message, Packet, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
     UnsubAck, Unsubscribe,
@@ -51,6 +52,19 @@ pub(super) struct Replay {
     subscription_id: Option<u32>,
     /// The topic of the last one that was sent.
     after: Option<Arc<str>>,
+}
+
+impl Replay {
+    /// How far it has come, for another node.
+    pub(super) fn cut(&self) -> CutReplay {
+        CutReplay { filter: self.filter.clone(), after: self.after.clone() }
+    }
+
+    /// A replay that another node has begun, of a subscription of the session.
+    pub(super) fn go_on(cut: CutReplay, subscription: Subscription) -> Replay {
+        let Subscription { options, subscription_id } = subscription;
+        Replay { filter: cut.filter, options, subscription_id, after: cut.after }
+    }
 }
 
 /// How far a replay came in one go.

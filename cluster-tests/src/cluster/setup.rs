@@ -83,7 +83,8 @@ impl ClusterSetup {
             })
             .collect();
         let nodes = ports.into_iter().enumerate().map(|(number, ports)| {
-            let folder = tempfile::Builder::new().prefix("holdfast-cluster").tempdir().expect("a temporary folder");
+            let prefix = format!("holdfast-{}-", name(number));
+            let folder = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary folder");
             self.write(folder.path(), number, &ports, &ways[number]);
             Node::new(name(number), Installation::in_folder(folder, 2), ports)
         });
@@ -164,7 +165,7 @@ impl Stranger<'_> {
     /// When it cannot be written.
     pub fn install(&self) -> Installation {
         let folder: TempDir =
-            tempfile::Builder::new().prefix("holdfast-cluster").tempdir().expect("a temporary folder");
+            tempfile::Builder::new().prefix("holdfast-stranger-").tempdir().expect("a temporary folder");
         let mut text = format!("[node]\nname = \"{}\"\nshards = 1\n\n[log]\nformat = \"json\"\n\n", self.name);
         text.push_str("[admin]\nbind = \"127.0.0.1:0\"\n\n");
         let seeds: Vec<_> = self.seeds.iter().map(|seed| format!("\"{seed}\"")).collect();

@@ -245,6 +245,8 @@ fn spawn(config: &Path, environment: &[(String, OsString)], log: Log) -> Child {
     command.arg("serve").arg("--config").arg(config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     die_with_parent(&mut command);
+    let name =
+        config.parent().and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let spawned = command.spawn().map(|mut child| {
@@ -262,7 +264,7 @@ fn spawn(config: &Path, environment: &[(String, OsString)], log: Log) -> Child {
             }
         };
         if let Some(stderr) = stderr {
-            log.follow(stderr);
+            log.follow(stderr, &name);
         }
     });
     let child = receiver.recv().expect("the thread answers");

@@ -1,6 +1,8 @@
 //! The log of a broker under test, kept line by line; tests wait for lines with a deadline.
 
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead as _, Write as _};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,14 @@ struct Kept {
     ended: bool,
 }
 
+/// The file for a process, if it was asked for.
+fn copy(name: &str) -> Option<File> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let folder = std::env::var_os("HOLDFAST_LOGS")?;
+    let file = format!("{name}-{}.log", COUNT.fetch_add(1, Ordering::Relaxed));
+    Some(File::create(std::path::Path::new(&folder).join(file)).expect("the folder that was asked for can be written"))
+}
+
 /// All lines so far. Cloning shares them.
 #[derive(Clone, Default)]
 pub struct Log {
@@ -44,10 +54,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads to the end of a stream; run by the thread that keeps the process.
-    pub(super) fn follow(&self, stream: impl std::io::Read) {
+    /// Reads to the end of a stream; run by the thread that keeps the process. `HOLDFAST_LOGS` names a folder for all lines, in a file for each
+    /// process, for whom those that a failed test prints are not enough; `name` is the beginning of the file's name.
+    pub(super) fn follow(&self, stream: impl std::io::Read, name: &str) {
+        let mut copy = copy(name);
         for line in std::io::BufReader::new(stream).lines() {
             let Ok(line) = line else { break };
+            if let Some(copy) = &mut copy {
+                writeln!(copy, "{line}").expect("the folder that was asked for can be written");
+            }
             self.change(|kept| kept.lines.push(Line::new(line)));
         }
         self.change(|kept| kept.ended = true);

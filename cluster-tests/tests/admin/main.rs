@@ -7,8 +7,9 @@ mod exposition;
 mod health;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::process::{Broker, program_path};
 use holdfast_cluster_tests::transport::PATIENCE;
@@ -29,13 +30,40 @@ fn ask(broker: &Broker, method: &str, path: &str) -> (u16, String) {
     (status.unwrap_or_else(|| panic!("no HTTP: {answer}")), answer)
 }
 
+/// Asks until the answer is 200, for what becomes so.
+#[track_caller]
+fn until_good(broker: &Broker, path: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (status, answer) = ask(broker, "GET", path);
+        if status == 200 {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{path} does not become good: {answer}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// What the port says to these bytes until it closes.
 #[track_caller]
 fn say(broker: &Broker, bytes: &[u8]) -> String {
-    let mut stream = TcpStream::connect(broker.admin()).expect("the port is open");
+    answer(TcpStream::connect(broker.admin()).expect("the port is open"), bytes, false)
+}
+
+/// The same, when these bytes are all.
+#[track_caller]
+fn say_all(broker: &Broker, bytes: &[u8]) -> String {
+    answer(TcpStream::connect(broker.admin()).expect("the port is open"), bytes, true)
+}
+
+#[track_caller]
+fn answer(mut stream: TcpStream, bytes: &[u8], is_all: bool) -> String {
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
     // It may close before it has all of it.
     let _ = stream.write_all(bytes);
+    if is_all {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     let timed_out = read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);

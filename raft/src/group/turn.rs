@@ -30,7 +30,8 @@ pub(super) struct Turning {
     joined_at: u64,
     hello_at: u64,
     looked_at: u64,
-    snapshot_asked_at: Option<u64>,
+    /// When a snapshot was last asked for, and where the one before stood.
+    snapshot_asked: Option<(u64, Option<u64>)>,
     /// Since when entries known to be committed have waited to be applied.
     behind_since: Option<u64>,
     /// Whose turn it is to be asked for the leader.
@@ -233,13 +234,10 @@ impl Inner {
         let snapshot = self.machine.snapshot_at();
         let extent = self.log.extent(snapshot.map_or(0, |index| index + 1));
         let long = extent.entries >= self.options.snapshot_entries || extent.bytes >= self.options.snapshot_bytes;
-        let free = turning.snapshot_asked_at.is_none_or(|at| now.saturating_sub(at) > SNAPSHOT_MS);
-        if !long {
-            turning.snapshot_asked_at = None;
-        }
-        let make = long && free && self.machine.applied() > snapshot.map_or(0, |index| index + 1);
+        let under_way = |(at, before)| before == snapshot && now.saturating_sub(at) < SNAPSHOT_MS;
+        let make = long && !turning.snapshot_asked.is_some_and(under_way);
         if make {
-            turning.snapshot_asked_at = Some(now);
+            turning.snapshot_asked = Some((now, snapshot));
         }
         let purge = snapshot.and_then(|index| self.log.purgeable(index, self.options.keep_log_bytes));
         if make || purge.is_some() {

@@ -82,6 +82,9 @@ impl Tenure {
         let sound = sent <= now && sent >= self.valid_from;
         if self.incarnation() == Some(incarnation) && sound {
             self.until = self.until.max(sent + granted.min(self.timing.grant_ms()));
+            if self.until > now && !self.cut {
+                self.suspended_since = None;
+            }
         }
     }
 

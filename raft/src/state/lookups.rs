@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::ControlState;
+use super::claims::WaitingClaim;
 use super::digest::Digest;
-use super::lease::Session;
+use super::lease::{Claim, Session};
 use super::nodes::{Node, NodeSlot, Standing};
 use super::wills::Publisher;
 use crate::command::{ClientId, Effect, Incarnation, NodeId, SessionEpoch, ShareMembers, ShareRoute};
@@ -22,9 +23,9 @@ pub struct Counts {
     pub wills_due: usize,
     /// Bytes of all Wills: of leases, of claims, and due.
     pub will_bytes: u64,
-    /// Topic filters that any node subscribes to.
+    /// Topic filters that any node subscribes to, with those that are still to be swept out.
     pub routes: usize,
-    /// Share groups, by name and filter, that any node has members of.
+    /// The same for share groups, by name and filter.
     pub share_routes: usize,
 }
 
@@ -120,6 +121,13 @@ impl ControlState {
     /// The session of `client`, connected, detached or missing. One that has ended is none, even while a Will of it is due.
     pub fn session(&self, client: &str) -> Option<Session> {
         self.leases.session(client, &self.nodes)
+    }
+
+    /// The claim on the lease of `client`, also when its session is over.
+    pub fn claim(&self, client: &str) -> Option<Claim> {
+        let claim = self.leases.claims.get(client)?;
+        let &WaitingClaim { epoch, clean, cut, .. } = claim;
+        Some(Claim { by: self.nodes.id(claim.by), epoch, clean, cut })
     }
 
     /// The sessions that `node` holds, live or dead, in the order in which they came to it.

@@ -45,7 +45,7 @@ pub enum GivingEvent {
     /// The claimant's cut is applied. Each source that has to mark it, and the greatest index that it has marked until now (0: none).
     CutMade {
         index: u64,
-        sources: SmallVec<[(Source, u64); 8]>,
+        sources: Vec<(Source, u64)>,
     },
     /// Everything that the source routed by a state before `index` has come in.
     Mark {
@@ -89,7 +89,7 @@ enum Phase {
     AwaitingCut,
     AwaitingMarks {
         index: u64,
-        missing: SmallVec<[Source; 8]>,
+        missing: Vec<Source>,
     },
     Sending,
     /// Everything is sent, and the state is asked for again at the most.

@@ -20,6 +20,7 @@ fn subscription(position: Position, filter: &str, id: Option<u32>) -> Vec<u8> {
 fn read_yield(records: &[Vec<u8>]) -> Result<Yielded, WireError> {
     let mut out = vec![VERSION];
     out.u64(9);
+    out.u32(0);
     records.iter().for_each(|record| out.extend_from_slice(record));
     let mut reader = YieldReader::default();
     out.chunks(5).try_for_each(|part| reader.take(part))?;
@@ -42,6 +43,16 @@ fn subscriptions_that_cannot_be_are_refused() {
     ] {
         let records = [good[0].clone(), good[1].clone(), record];
         assert!(matches!(read_yield(&records), Err(WireError::Malformed(_) | WireError::Unfinished)), "{why}");
+    }
+    for (filter, after) in [("a/#/b", ""), ("a/#", "a/+")] {
+        let mut out = vec![VERSION];
+        out.u64(9);
+        out.u32(1);
+        out.text(filter);
+        out.text(after);
+        let mut reader = YieldReader::default();
+        reader.take(&out).unwrap();
+        assert!(matches!(reader.finish(), Err(WireError::Malformed(_))), "{filter} {after}");
     }
     let mut reader = YieldReader::default();
     let refused = (0..).map(|_| reader.take(&[1; PART_BYTES_MAX])).find_map(Result::err);

@@ -51,7 +51,7 @@ fn a_control_frame_is_not_stuck_behind_bulk() {
     let mut plan = node(2).seeds(&[&one.address()]);
     plan.count_bulk = true;
     let two = plan.start(&runtime);
-    (one.up(), two.up());
+    both_up(&one, &two);
     let chunk = Bytes::from(vec![0; 1 << 20]);
     let links = one.links.clone();
     let to = two.id();
@@ -98,7 +98,8 @@ async fn carry(from: &mut ByteStream, to: &mut ByteStream, word: &[u8]) {
 /// Bytes there and back over a data connection.
 fn talk(runtime: &Runtime, out: &mut ByteStream, into: &mut ByteStream, word: &[u8]) {
     runtime.block_on(async {
-        (out.attach().unwrap(), into.attach().unwrap());
+        out.attach().unwrap();
+        into.attach().unwrap();
         carry(out, into, word).await;
         carry(into, out, word).await;
     });
@@ -148,7 +149,7 @@ fn data_connections_are_dialled_again_when_they_end() {
 #[test]
 fn data_connections_come_anew_with_the_link() {
     let runtime = runtime();
-    let (one, two) = pair(&runtime);
+    let (one, two) = pair_of(&runtime, node(2).alone(1));
     one.links.want_data(two.id(), 0..1);
     let _first = (one.data_out(0), two.data_in(0));
     let bind = two.links.local_addr();

@@ -85,8 +85,11 @@ impl State {
 /// Two nodes, each of which reaches the other by a relay, whatever the other says of itself.
 fn relayed(runtime: &Runtime) -> (Node, Node, Relay, Relay) {
     // Ports that are free now: the addresses have to be known before either node starts.
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let binds = [free(), free()];
+    // They are of a network that only this function uses, so nobody takes them meanwhile.
+    static PAIRS: AtomicUsize = AtomicUsize::new(0);
+    let host = 100 + PAIRS.fetch_add(2, Relaxed);
+    let free = |host| TcpListener::bind(format!("127.0.7.{host}:0")).unwrap().local_addr().unwrap();
+    let binds = [free(host), free(host + 1)];
     let relays = binds.map(Relay::to);
     let start = |own: usize, other: usize| {
         let mut plan = node(own as u128 + 1);
@@ -99,7 +102,7 @@ fn relayed(runtime: &Runtime) -> (Node, Node, Relay, Relay) {
         plan.start(runtime)
     };
     let (one, two) = (start(0, 1), start(1, 0));
-    (one.up(), two.up());
+    both_up(&one, &two);
     let [to_one, to_two] = relays;
     (one, two, to_one, to_two)
 }
@@ -121,10 +124,10 @@ fn a_cut_one_way_takes_the_link_down_both_ways_and_it_heals() {
     let (one, two, _to_one, to_two) = relayed(&runtime);
     for _ in 0..3 {
         to_two.cut();
-        (one.down(), two.down());
+        both_down(&one, &two);
         one.is_quiet(Duration::from_millis(200));
         to_two.heal();
-        (one.up(), two.up());
+        both_up(&one, &two);
         assert!(two.links.send(one.id(), Lane::Control, 3, Bytes::new()));
         one.until("a frame", |seen| matches!(seen, Seen::Frame(..)).then_some(()));
     }
@@ -136,12 +139,12 @@ fn silence_is_found_out() {
     let (one, two, _to_one, to_two) = relayed(&runtime);
     to_two.state.is_frozen.store(true, Relaxed);
     let began = Instant::now();
-    (one.down(), two.down());
+    both_down(&one, &two);
     assert!(began.elapsed() >= Duration::from_secs(2), "not before it has been silent for a while");
     let error = one.links.peers()[0].last_error.clone();
     assert!(error.is_some(), "{error:?}");
     to_two.heal();
-    (one.up(), two.up());
+    both_up(&one, &two);
 }
 
 #[test]
@@ -151,9 +154,9 @@ fn data_connections_are_dialled_again_after_a_cut() {
     one.links.want_data(two.id(), 0..2);
     let _before = (one.data_out(0), two.data_in(0));
     to_two.cut();
-    (one.down(), two.down());
+    both_down(&one, &two);
     to_two.heal();
-    (one.up(), two.up());
+    both_up(&one, &two);
     for shard in 0..2 {
         // In any order.
         let _ = shard;

@@ -53,7 +53,7 @@ fn nodes_with_certificates_of_one_authority_are_linked() {
     };
     let one = plan(1).start(&runtime);
     let two = plan(2).seeds(&[&one.address()]).start(&runtime);
-    (one.up(), two.up());
+    both_up(&one, &two);
     assert!(one.links.send(two.id(), Lane::Bulk, 1, Bytes::from(vec![3; 500_000])));
     two.until("a frame", |seen| {
         matches!(seen, Seen::Frame(_, _, 1, payload) if payload.len() == 500_000).then_some(())
@@ -62,7 +62,8 @@ fn nodes_with_certificates_of_one_authority_are_linked() {
     let (mut out, mut into) = (one.data_out(0), two.data_in(0));
     assert_eq!((out.transport(), into.transport()), (Transport::Tls, Transport::Tls));
     runtime.block_on(async {
-        (out.attach().unwrap(), into.attach().unwrap());
+        out.attach().unwrap();
+        into.attach().unwrap();
         out.write_all(b"secured").await.unwrap();
         out.flush().await.unwrap();
         let mut read = [0; 7];
@@ -106,6 +107,9 @@ fn files_that_cannot_be_used_are_named() {
         Links::start(&config, own, Arc::new(told), runtime.handle()).err().map(|error| error.key())
     };
     assert_eq!(start(good.clone()), None);
+    std::fs::write(&secret, "short").unwrap();
+    assert_eq!(start(good.clone()).as_deref(), Some("cluster.secret_file"));
+    std::fs::write(&secret, "0123456789abcdef").unwrap();
     assert_eq!(start(ClusterTls { key: other.key, ..good.clone() }).as_deref(), Some("cluster.tls.key"));
     assert_eq!(start(ClusterTls { ca: good.key.clone(), ..good.clone() }).as_deref(), Some("cluster.tls.ca"));
     assert_eq!(start(ClusterTls { cert: "/none".into(), ..good }).as_deref(), Some("cluster.tls.cert"));

@@ -132,7 +132,7 @@ fn what_was_said_once_cannot_be_said_again() {
     });
     let two = node(2).seeds(&[&relay_address]).start(&runtime);
     let said = recorded.join().unwrap();
-    (one.up(), two.up());
+    both_up(&one, &two);
     two.stop(&runtime);
     one.down();
     // The same bytes again, from somebody who does not know the secret.

@@ -44,7 +44,7 @@ fn it_is_enough_to_know_one_who_knows_the_others() {
 #[test]
 fn a_new_run_takes_the_place_of_the_old_one() {
     let runtime = runtime();
-    let (one, two) = pair(&runtime);
+    let (one, two) = pair_of(&runtime, node(2).alone(2));
     let bind = two.links.local_addr();
     two.stop(&runtime);
     drop(two);
@@ -75,6 +75,23 @@ fn a_new_run_is_seen_before_the_old_one_has_gone() {
 }
 
 #[test]
+fn a_node_that_moved_is_found_where_it_is_now() {
+    let runtime = runtime();
+    let (one, two) = pair(&runtime);
+    two.stop(&runtime);
+    drop(two);
+    one.down();
+    // Another address, no seeds, and the one that looks for it knows only where somebody is.
+    let mut plan = node(2);
+    plan.run = 9;
+    let moved = plan.start(&runtime);
+    assert!(one.links.add_seed(&moved.address()));
+    assert_eq!((one.up().run, moved.up().id), (9, one.id()));
+    assert_eq!(one.links.peers().len(), 1);
+    assert_eq!(one.links.linked_peer(moved.id()).unwrap().address, moved.address());
+}
+
+#[test]
 fn its_own_address_among_the_seeds_is_left_alone() {
     let runtime = runtime();
     let one = node(1).start(&runtime);
@@ -89,9 +106,12 @@ fn its_own_address_among_the_seeds_is_left_alone() {
 #[test]
 fn seeds_are_names_and_may_be_early() {
     let runtime = runtime();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A port that is this test's until it is given to the node.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
     let early = node(1).seeds(&[&format!("localhost:{port}"), "no-such-host.invalid:1"]).start(&runtime);
-    eventually("it has looked", || early.links.peers().is_empty());
+    eventually("the name is looked up and dialled", || taken.accept().is_ok());
+    drop(taken);
     let mut plan = node(2);
     plan.config.bind.set_port(port);
     let late = plan.start(&runtime);

@@ -49,10 +49,10 @@ const OF_THE_NODE: u64 = 0xFFFF;
 
 /// Whether the node may serve, for those who wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Expulsions(pub u64);
+pub(in crate::node) struct Expulsions(pub u64);
 
 /// See the module.
-pub(super) struct ClusterPlane {
+pub(in crate::node) struct ClusterPlane {
     shared: Arc<Shared>,
     group: OnceLock<Group>,
     links: OnceLock<Links>,
@@ -70,8 +70,8 @@ pub(super) struct ClusterPlane {
     /// Counts how often the others have given this node up.
     expelled: watch::Sender<Expulsions>,
     granted_before: AtomicBool,
-    /// The index of the last entry that was applied here.
-    applied: watch::Sender<u64>,
+    /// Something has changed of what the nodes route with.
+    reached: watch::Sender<()>,
 }
 
 impl ClusterPlane {
@@ -90,7 +90,7 @@ impl ClusterPlane {
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
             granted_before: AtomicBool::new(false),
-            applied: watch::Sender::new(0),
+            reached: watch::Sender::new(()),
         }
     }
 
@@ -167,6 +167,17 @@ impl ClusterPlane {
             *sums.entry(*node).or_insert(0) += bytes;
         }
         sums
+    }
+
+    /// Until every live node routes with the state of `index`.
+    pub async fn routed_everywhere(&self, index: u64) {
+        let mut changes = self.reached.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if self.routed.lock().reached() >= index || changes.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Filters that nobody has wanted for a while are taken out of the routes.
@@ -347,8 +358,24 @@ impl ClusterPlane {
         }
     }
 
+    /// The shards hear of all nodes that are live: they have forgotten them if this node was given up since.
+    pub fn tell_peers(&self) {
+        let Some(group) = self.group.get() else {
+            return;
+        };
+        // While the state is locked, so that no later news is overtaken.
+        group.read(|state| {
+            let mut mail = self.mail();
+            for node in state.live_nodes() {
+                self.node_up(state.index(), node.id, node.incarnation, &mut mail);
+            }
+            mail.send();
+        });
+    }
+
     fn node_down(&self, node: NodeId, mail: &mut Mail<'_>) {
         let waited = self.routed.lock().node_down(node);
+        self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
@@ -367,6 +394,7 @@ impl ClusterPlane {
 
     fn node_routes(&self, node: NodeId, index: u64) {
         let waited = self.routed.lock().routed(node, index);
+        self.reached.send_replace(());
         let mut mail = self.mail();
         self.tell_routed(waited, &mut mail);
         mail.send();
@@ -418,7 +446,6 @@ impl Audience for Ear {
             plane.tell_when_turned(index, &mut mail);
         }
         mail.send();
-        plane.applied.send_replace(index);
     }
 
     fn installed(&self, state: &ControlState, effects: Vec<Effect>) {
@@ -430,7 +457,6 @@ impl Audience for Ear {
         }
         plane.tell_when_turned(index, &mut mail);
         mail.send();
-        plane.applied.send_replace(index);
     }
 
     fn granted(&self, until: Option<u64>) {

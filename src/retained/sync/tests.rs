@@ -378,3 +378,36 @@ fn what_comes_with_properties_and_a_publisher_keeps_them() {
     let copy = Copy::decode(&mut bytes.as_slice());
     assert_eq!(copy, Some(Copy::Message { message: Arc::new(message), expires_in: Some(5) }));
 }
+
+#[test]
+fn what_one_node_has_forgotten_is_not_brought_back_by_another() {
+    let mut nodes = [Node::new(1), Node::new(2)];
+    let deleted = nodes[0].publish(1_000, "a", b"", None);
+    nodes[1].hear(1_000, &deleted);
+    let later = 1_000 + limits::TOMBSTONE_MS;
+    nodes[0].map.expire(later, 10);
+    // The clock of the other one is a little behind, whoever asks.
+    for _ in 0..2 {
+        Way::new().run(later, &mut nodes);
+        assert_eq!(nodes.each_ref().map(|node| node.map.len()), [0, 0]);
+        assert_eq!(nodes.each_ref().map(|node| node.map.tombstones()).iter().sum::<usize>(), 1);
+        nodes.reverse();
+    }
+}
+
+#[test]
+fn topics_of_the_server_are_neither_sent_nor_taken() {
+    let mut nodes = [Node::new(1), Node::new(2)];
+    let message = nodes[0].publish(1_000, "a", b"v", None);
+    let system = Message { id: MessageId::default(), stamp: 0, topic: "$SYS/x".into(), ..(*message).clone() };
+    nodes[0].map.set(1_000, Arc::new(system));
+    nodes[0].publish(1_000, "$other/x", b"v", None);
+    Way::new().run(1_000, &mut nodes);
+    assert_eq!(nodes[1].map.iter().map(|message| &*message.topic).collect::<Vec<_>>(), ["$other/x", "a"]);
+    for body in [
+        Body::Listed(Listed { until: None, wanted: vec!["$SYS/x".into()] }),
+        Body::List(List { buckets: Buckets::default(), after: None, until: Some("$SYS/x".into()), listings: vec![] }),
+    ] {
+        assert_eq!(Frame::decode(&Frame { round: 1, number: 0, body }.encode()), None);
+    }
+}

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_raft::{Command, NodeId, WillFate};
-use tracing::{info, warn};
 
-use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, Source};
+use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, SessionFrame, Source};
 use crate::journal::wire::{StatePart, StateWriter, yield_parts};
 use crate::mqtt::ReasonCode;
 use crate::subscriptions::SessionKey;
 
-use super::super::{Close, Shard};
+use super::super::mailbox::Event;
+use super::super::subscribing::Replay;
+use super::super::{Close, SessionSlot, Shard};
 
 /// A session that another node has claimed.
 pub(in crate::shard) struct Given {
@@ -29,7 +30,9 @@ impl Shard {
     /// A claim of another node is applied.
     pub(super) fn give_session(&mut self, client: Arc<str>, epoch: u64, by: NodeId, clean: bool) {
         let claim = Claim { client: client.clone(), epoch, by, clean };
-        if self.moves.giving.contains_key(&client) {
+        if let Some(given) = self.moves.giving.get_mut(&client) {
+            // The newer claimant gets everything from the beginning.
+            (given.yields, given.state, given.waits) = (None, None, false);
             return self.giving_event(&client, GivingEvent::Claimed(claim));
         }
         let (machine, actions) = Giving::new(claim);
@@ -38,7 +41,7 @@ impl Shard {
         self.carry_out_giving(&client, actions);
     }
 
-    pub(super) fn giving_event(&mut self, client: &Arc<str>, event: GivingEvent) {
+    pub(in crate::shard) fn giving_event(&mut self, client: &Arc<str>, event: GivingEvent) {
         let Some(given) = self.moves.giving.get_mut(client) else {
             return;
         };
@@ -83,13 +86,18 @@ impl Shard {
         }
         self.giving_event(client, GivingEvent::Closed);
         self.giving_published(client);
-        self.giving_wills(client);
+        // A Will that the same claim has made due is right behind it.
+        self.inbox.push_back(Event::LookForWills { client: client.clone() });
     }
 
     fn close_taken_over(&mut self, key: u32, session: SessionKey) {
         self.metrics().sessions_taken_over.add(1);
         let (peer, client_id) = (self.connections[key as usize].peer, self.connections[key as usize].client_id.clone());
-        self.log_takeover_elsewhere(&client_id, peer);
+        if let Some(given) = self.moves.giving.get(&client_id) {
+            let Claim { epoch, by, .. } = *given.machine.claim();
+            let closed = SessionFrame::Closed { client: client_id.clone(), epoch, address: peer.to_string() };
+            self.control.send_session(by, &closed);
+        }
         self.detach_locally(session);
         let state = &self.sessions[session as usize].session;
         let command = Command::Detach {
@@ -106,19 +114,6 @@ impl Shard {
         self.begin_closing(key, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
     }
 
-    fn log_takeover_elsewhere(&self, client_id: &str, older: std::net::SocketAddr) {
-        match crate::metrics::admit_line(&format!("takeover {client_id}")) {
-            Some(0) if self.shared.connection_messages => {
-                info!(event = "takeover", client_id, %older, "a newer connection on another node took the session over");
-            }
-            None | Some(0) => {}
-            Some(left_out) => warn!(
-                event = "client_id_fight", client_id, %older, takeovers = left_out + 1,
-                "two clients use one client id and throw each other out, on several nodes: give each its own"
-            ),
-        }
-    }
-
     /// Whether all that the old connection published is with the nodes it was for.
     fn giving_published(&mut self, client: &Arc<str>) {
         let Some(published) = self.moves.giving.get(client).map(|given| given.published) else {
@@ -129,7 +124,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn giving_wills(&mut self, client: &Arc<str>) {
+    pub(in crate::shard) fn giving_wills(&mut self, client: &Arc<str>) {
         if self.moves.giving.contains_key(client) && !self.moves.wills.iter().any(|(of, _)| of == client) {
             self.giving_event(client, GivingEvent::WillsDone);
         }
@@ -170,7 +165,9 @@ impl Shard {
         if first {
             let clock = self.shared.hybrid.reading(self.now);
             given.yields = session.map(|session| {
-                let parts = yield_parts(&self.sessions[session as usize].session, clock);
+                let SessionSlot { session, replays, .. } = &self.sessions[session as usize];
+                let cut: Vec<_> = replays.iter().map(Replay::cut).collect();
+                let parts = yield_parts(session, clock, &cut);
                 Box::new(parts.collect::<Vec<_>>().into_iter()) as Box<dyn Iterator<Item = Bytes>>
             });
         }

@@ -17,9 +17,9 @@ use crate::topic::TopicFilter;
 
 use super::super::connection::State;
 use super::super::keeping::Due;
-use super::super::subscribing::NewRoutes;
+use super::super::subscribing::{NewRoutes, Replay};
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
-use super::Step;
+use super::{CLOSED_MAX, Step};
 
 /// A session that this node has claimed, for a connection that waits for it.
 pub(in crate::shard) struct Taken {
@@ -46,6 +46,9 @@ impl Shard {
         let yields = YieldReader::default();
         let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
         self.moves.taking.insert(client.clone(), taken);
+        if let Some(older) = self.moves.closed.remove(client) {
+            self.hear_of_takeover(client.clone(), older);
+        }
         self.carry_out_taking(client, actions);
     }
 
@@ -65,10 +68,14 @@ impl Shard {
         self.carry_out_taking(client, actions);
     }
 
-    /// The connection that waits for a session has given up, or is gone.
-    pub(in crate::shard) fn client_gone(&mut self, client: &Arc<str>, key: ConnectionKey, serial: u64) {
-        if self.moves.taking.get(client).is_some_and(|taken| (taken.connection, taken.serial) == (key, serial)) {
-            self.taking_event(client, TakingEvent::ClientGone);
+    /// The connection that was taken over on another node came from there.
+    pub(super) fn hear_of_takeover(&mut self, client: Arc<str>, older: String) {
+        let taken = self.moves.taking.get(&client);
+        let newer = taken.and_then(|taken| self.connections.get(taken.connection as usize)).map(|newer| newer.peer);
+        match (older.parse(), newer) {
+            (Ok(older), Some(newer)) => self.count_takeover(&client, older, newer),
+            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => _ = self.moves.closed.insert(client, older),
+            _ => {}
         }
     }
 
@@ -161,6 +168,13 @@ impl Shard {
             }
         }
         drop(order);
+        for cut in yielded.replays {
+            let slot = &mut self.sessions[session as usize];
+            let of = slot.session.subscriptions().find(|(filter, _)| **filter == cut.filter);
+            if let Some(subscription) = of.map(|(_, subscription)| *subscription) {
+                slot.replays.push_back(Replay::go_on(cut, subscription));
+            }
+        }
         self.keeping.close_section();
         Ok(())
     }

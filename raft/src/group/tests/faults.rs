@@ -1,1 +1,185 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use super::scene::{Scene, acquire, detach, until};
+use crate::command::{Effect, NodeId, Outcome};
+
+const ALL: [u128; 3] = [1, 2, 3];
+
+fn others(than: u128) -> Vec<u128> {
+    ALL.into_iter().filter(|id| *id != than).collect()
+}
+
+/// Whether `node` was told that `dead` is down, and when its state says that it died.
+fn saw_down(scene: &Scene, at: u128, dead: u128) -> bool {
+    let effects = scene.nodes[&at].diary.effects.lock();
+    effects.iter().any(|effect| matches!(effect, Effect::NodeDown { node, .. } if node.0 == dead))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_is_replaced_and_expired() {
+    let mut scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    scene.nodes[&leader].ask(1, acquire("of-the-dead")).await;
+    scene.kill(leader).await;
+    let left = others(leader);
+    scene.leader(&left).await;
+    let outcome = scene.nodes[&left[0]].ask(1, acquire("c")).await;
+    assert!(matches!(outcome, Outcome::Acquired { .. }), "{outcome:?}");
+    until("it is expired", || left.iter().all(|at| saw_down(&scene, *at, leader))).await;
+    assert_eq!(scene.nodes[&left[1]].ask(1, acquire("of-the-dead")).await, Outcome::Missing);
+    scene.settle().await;
+    for id in left {
+        assert!(!scene.nodes[&id].diary.is_ended(), "node {id} has gone on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_cut_off_stops_before_it_is_expired_and_comes_back_under_a_new_incarnation() {
+    for leads in [false, true] {
+        let scene = Scene::of(3).await;
+        let leader = scene.leader(&ALL).await;
+        let cut = if leads { leader } else { others(leader)[0] };
+        let node = scene.nodes[&cut].clone();
+        node.ask(1, acquire("mine")).await;
+        until("a grant", || node.diary.is_granted()).await;
+        scene.isolate(cut, true);
+        until("it is suspended", || !node.diary.is_granted()).await;
+        let left = others(cut);
+        until("it is expired", || left.iter().all(|at| saw_down(&scene, *at, cut))).await;
+        assert!(!node.diary.is_granted());
+        assert!(node.diary.last_granted() < crate::clock::boot_ms(), "every grant has ended by itself");
+        // What it proposes now is lost with the incarnation.
+        node.group.propose([(2, detach("mine", 1))]);
+        scene.isolate(cut, false);
+        until("it hears that it is over", || node.diary.is_ended()).await;
+        assert_eq!(node.register().await, 2);
+        until("a grant", || node.diary.is_granted()).await;
+        let outcome = node.ask(3, acquire("mine")).await;
+        assert!(matches!(outcome, Outcome::Acquired { session_present: true, .. }), "{outcome:?}");
+        assert_eq!(node.diary.outcome(2), None);
+        scene.settle().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_cut_suspends_and_nothing_more() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let cut = others(leader)[0];
+    let node = scene.nodes[&cut].clone();
+    until("a grant", || node.diary.is_granted()).await;
+    scene.isolate(cut, true);
+    until("it is suspended at once", || !node.diary.is_granted()).await;
+    node.group.propose([(1, acquire("patient"))]);
+    scene.isolate(cut, false);
+    until("it goes on", || node.diary.is_granted()).await;
+    until("its proposal is answered", || node.diary.outcome(1).is_some()).await;
+    assert!(!node.diary.is_ended());
+    assert_eq!(node.group.status().incarnation, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_all_stop_and_all_come_back() {
+    let scene = Scene::of(3).await;
+    for id in ALL {
+        scene.nodes[&id].ask(1, acquire(&format!("c{id}"))).await;
+    }
+    for id in ALL {
+        scene.isolate(id, true);
+    }
+    for node in scene.nodes.values() {
+        until("it is suspended", || !node.diary.is_granted()).await;
+        until("its grace is over", || node.diary.is_ended()).await;
+    }
+    for id in ALL {
+        scene.isolate(id, false);
+    }
+    for node in scene.nodes.values() {
+        assert_eq!(node.register().await, 2, "another run of the same node");
+        until("a grant", || node.diary.is_granted()).await;
+    }
+    let outcome = scene.nodes[&1].ask(2, acquire("c1")).await;
+    assert!(matches!(outcome, Outcome::Acquired { session_present: true, .. }), "{outcome:?}");
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_followers_without_link_the_one_with_the_larger_id_goes() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let (small, large) = (others(leader)[0], others(leader)[1]);
+    scene.link(small, large, false);
+    // What the shards of both would notice.
+    scene.nodes[&small].complaints.lock().push(NodeId(large));
+    scene.nodes[&large].complaints.lock().push(NodeId(small));
+    until("one of them is expired", || saw_down(&scene, leader, large)).await;
+    assert!(!scene.nodes[&large].diary.is_granted());
+    until("it hears of it", || scene.nodes[&large].diary.is_ended()).await;
+    assert!(!scene.nodes[&small].diary.is_ended());
+    // Without the link it is not registered.
+    let soon = tokio::time::Instant::now() + Duration::from_millis(700);
+    scene.nodes[&large].complaints.lock().clear();
+    scene.nodes[&small].complaints.lock().clear();
+    scene.nodes[&large].group.register(soon).await.expect_err("it does not see all live nodes");
+    scene.link(small, large, true);
+    assert_eq!(scene.nodes[&large].register().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_does_not_work_does_not_renew() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let stuck = others(leader)[0];
+    scene.nodes[&stuck].may_renew.store(false, Ordering::SeqCst);
+    until("it is expired", || saw_down(&scene, leader, stuck)).await;
+    assert!(scene.nodes[&stuck].diary.last_granted() < crate::clock::boot_ms());
+    until("it hears of it", || scene.nodes[&stuck].diary.is_ended()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proposals_survive_changes_of_the_leader_once_and_in_order() {
+    const COUNT: u64 = 400;
+    let mut scene = Scene::of(3).await;
+    scene.net.delay(Duration::from_millis(2));
+    let leader = scene.leader(&ALL).await;
+    let proposer = scene.nodes[&others(leader)[0]].clone();
+    let speaker = {
+        let proposer = proposer.clone();
+        tokio::spawn(async move {
+            for ticket in 0..COUNT {
+                proposer.group.propose([(ticket, acquire(&format!("c{}", ticket % 7)))]);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+    };
+    until("some are answered", || proposer.diary.outcomes.lock().len() > 50).await;
+    scene.isolate(leader, true);
+    until("more are answered", || proposer.diary.outcomes.lock().len() > 150).await;
+    scene.isolate(leader, false);
+    speaker.await.expect("speaks");
+    until("all are answered", || proposer.diary.outcomes.lock().len() as u64 == COUNT).await;
+    let outcomes = proposer.diary.outcomes.lock().clone();
+    assert!(outcomes.iter().map(|(ticket, _)| *ticket).eq(0..COUNT), "each once and in order");
+    // Every one of them has counted: an epoch for each.
+    let epochs: u64 = proposer.group.read(|state| {
+        (0..7).map(|client| state.session(&format!("c{client}")).map_or(0, |session| session.epoch)).sum()
+    });
+    assert_eq!(epochs, COUNT);
+    scene.kill(leader).await;
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_bytes_are_refused_and_counted() {
+    let scene = Scene::of(3).await;
+    let node = &scene.nodes[&1];
+    let before = node.group.status().refused_messages;
+    for bytes in [vec![], vec![9; 40], vec![1; 40], vec![0xff; 3]] {
+        node.group.receive(NodeId(2), crate::wire::Lane::Control, bytes.into());
+    }
+    assert!(node.group.status().refused_messages >= before + 3);
+    assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    let _ = Arc::strong_count(&node.diary);
+}

@@ -1,1 +1,92 @@
+use std::time::Duration;
 
+use super::scene::{Scene, acquire, deadline, options, until};
+use crate::command::{NodeId, Outcome};
+use crate::group::LeaveError;
+
+fn voters(scene: &Scene, at: u128) -> Vec<u128> {
+    let status = scene.nodes[&at].group.status();
+    status.members.iter().filter(|member| member.voter).map(|member| member.id.0).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_node_joins_by_itself_and_becomes_a_voter() {
+    let mut scene = Scene::of(3).await;
+    scene.nodes[&1].ask(1, acquire("c")).await;
+    let late = scene.start(4, None).await;
+    assert_eq!(late.register().await, 1);
+    until("it is a voter", || voters(&scene, 1) == [1, 2, 3, 4]).await;
+    assert!(matches!(late.ask(1, acquire("d")).await, Outcome::Acquired { .. }));
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_are_five_voters_at_most() {
+    let mut scene = Scene::of(3).await;
+    for id in 4..=6 {
+        scene.start(id, None).await;
+        scene.nodes[&id].register().await;
+        until("it is a member", || scene.nodes[&1].group.status().members.len() == id as usize).await;
+        until("voters", || voters(&scene, 1).len() == (id as usize).min(5)).await;
+    }
+    assert!(matches!(scene.nodes[&6].ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_known_name_under_a_new_id_replaces_the_dead_one() {
+    let mut scene = Scene::of(3).await;
+    scene.nodes[&3].ask(1, acquire("c")).await;
+    scene.kill(3).await;
+    let fresh = scene.start_with(options(9, "n3", 77)).await.expect("starts");
+    assert_eq!(fresh.register().await, 1);
+    until("it is a voter in its place", || voters(&scene, 1) == [1, 2, 9]).await;
+    until("the old one is forgotten", || scene.nodes[&1].group.read(|state| state.node(NodeId(3)).is_none())).await;
+    let outcome = fresh.ask(1, acquire("c")).await;
+    assert!(matches!(outcome, Outcome::Acquired { session_present: false, .. }), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_in_use_is_not_given_twice() {
+    let mut scene = Scene::of(3).await;
+    let double = scene.start_with(options(9, "n3", 77)).await.expect("starts");
+    let soon = tokio::time::Instant::now() + Duration::from_millis(1500);
+    double.group.register(soon).await.expect_err("the name is in use");
+    assert!(double.group.status().refused_messages > 0, "it is told so");
+    assert_eq!(voters(&scene, 1), [1, 2, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_leaves_and_its_sessions_end() {
+    for leads in [false, true] {
+        let mut scene = Scene::of(3).await;
+        scene.start(4, None).await;
+        scene.nodes[&4].register().await;
+        until("four voters", || voters(&scene, 1).len() == 4).await;
+        let leader = scene.leader(&[1, 2, 3, 4]).await;
+        let gone = if leads { leader } else { leader % 4 + 1 };
+        let stays = gone % 4 + 1;
+        scene.nodes[&gone].ask(1, acquire("c")).await;
+        scene.nodes[&gone].group.leave(deadline()).await.expect("leaves");
+        assert!(scene.nodes[&gone].diary.is_ended());
+        scene.kill(gone).await;
+        until("three are left", || voters(&scene, stays).len() == 3 && !voters(&scene, stays).contains(&gone)).await;
+        let forgotten = || scene.nodes[&stays].group.read(|state| state.node(NodeId(gone)).is_none());
+        until("it is forgotten", forgotten).await;
+        let outcome = scene.nodes[&stays].ask(1, acquire("c")).await;
+        assert!(matches!(outcome, Outcome::Acquired { session_present: false, .. }), "{outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_dead_are_taken_out_by_others() {
+    let mut scene = Scene::of(3).await;
+    let refused = scene.nodes[&1].group.force_leave("n3", deadline()).await;
+    assert!(matches!(refused, Err(LeaveError::Refused(ref why)) if why.contains("alive")), "{refused:?}");
+    let refused = scene.nodes[&1].group.force_leave("n9", deadline()).await;
+    assert!(matches!(refused, Err(LeaveError::Refused(ref why)) if why.contains("no member")), "{refused:?}");
+    scene.kill(3).await;
+    until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
+    scene.nodes[&2].group.force_leave("n3", deadline()).await.expect("it is dead");
+    until("it is gone", || voters(&scene, 1) == [1, 2]).await;
+}

@@ -43,6 +43,8 @@ type Parcel = (NodeId, Lane, Bytes, Instant);
 pub struct Net {
     inboxes: Mutex<HashMap<NodeId, mpsc::UnboundedSender<Parcel>>>,
     cut: Mutex<HashSet<(NodeId, NodeId)>>,
+    /// What is sent to them is lost, and nobody sees it.
+    pub deaf: Mutex<HashSet<NodeId>>,
     delay_ms: AtomicU64,
     pub bytes: AtomicU64,
 }
@@ -51,7 +53,11 @@ impl Net {
     fn is_linked(&self, a: NodeId, b: NodeId) -> bool {
         let inboxes = self.inboxes.lock();
         let cut = self.cut.lock();
-        a != b && inboxes.contains_key(&a) && inboxes.contains_key(&b) && !cut.contains(&(a, b)) && !cut.contains(&(b, a))
+        a != b
+            && inboxes.contains_key(&a)
+            && inboxes.contains_key(&b)
+            && !cut.contains(&(a, b))
+            && !cut.contains(&(b, a))
     }
 
     pub fn delay(&self, delay: Duration) {
@@ -233,7 +239,7 @@ impl Scene {
                 if at > Instant::now() {
                     tokio::time::sleep_until(at).await;
                 }
-                if net.is_linked(from, id) {
+                if net.is_linked(from, id) && !net.deaf.lock().contains(&id) {
                     receiver.receive(from, lane, message);
                 }
             }
@@ -293,14 +299,20 @@ impl Scene {
         leader.expect("is there").0
     }
 
-    /// Waits until the states of all nodes are the same, and at least at `index`.
+    /// Waits until the states of all nodes are the same.
     pub async fn settle(&self) {
-        until("the same state everywhere", || {
-            let states: HashSet<(Option<u64>, u64)> =
-                self.nodes.values().map(|node| (node.applied(), node.digest())).collect();
-            states.len() == 1
-        })
-        .await;
+        let deadline = deadline();
+        loop {
+            let states = self.nodes.values().map(|node| (node.applied(), node.digest()));
+            if states.collect::<HashSet<_>>().len() == 1 {
+                return;
+            }
+            if Instant::now() > deadline {
+                let all: Vec<_> = self.nodes.values().map(|node| (node.group.status(), node.digest())).collect();
+                panic!("the states stay apart: {all:#?}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 

@@ -12,9 +12,9 @@ async fn proposals_of_all_nodes_are_applied_everywhere_and_answered_at_home() {
     }
     scene.settle().await;
     for node in scene.nodes.values() {
-        let holders = node.group.read(|state| {
-            ["c1", "c2", "c3"].map(|client| state.session(client).map(|session| session.holder))
-        });
+        let holders = node
+            .group
+            .read(|state| ["c1", "c2", "c3"].map(|client| state.session(client).map(|session| session.holder)));
         assert_eq!(holders, [1, 2, 3].map(|id| Some(NodeId(id))));
         assert_eq!(node.diary.outcomes.lock().len(), 1);
         let ups = node.diary.effects.lock().iter().filter(|effect| matches!(effect, Effect::NodeUp { .. })).count();

@@ -3,6 +3,9 @@
 //! `scripts.rs` has the rules one by one, `model.rs` a second implementation that is too simple to be wrong in the same way, `properties.rs` what
 //! holds for every sequence of commands, `restore.rs` what becomes of leases over a restart.
 
+mod cluster;
+mod cluster_properties;
+mod cluster_scripts;
 mod model;
 mod properties;
 mod restore;

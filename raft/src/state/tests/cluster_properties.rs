@@ -1,0 +1,463 @@
+//! What holds for every sequence of commands of three nodes that start, die, come back, claim sessions, settle and give up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cluster::*;
+use super::*;
+
+/// What is done next. Where it says `right`, the epoch is the one that fits, else a guess.
+#[derive(Debug, Clone)]
+enum Act {
+    Lease(NodeId, Command),
+    Detach { client: &'static str, fate: WillFate, expiry_secs: u32 },
+    Settle(&'static str),
+    Withdraw(&'static str),
+    Cut(&'static str),
+    WillDone(usize),
+    Register { node: NodeId, run: u64, intact: bool },
+    Expire(NodeId),
+    PassOn(NodeId),
+    Forget(NodeId),
+}
+
+impl Act {
+    /// Who does it, and by which command, as things stand.
+    fn resolve(&self, state: &ControlState) -> Option<(NodeId, Command)> {
+        let claim = |client: &str| state.claim(client);
+        Some(match self.clone() {
+            Act::Lease(by, command) => (by, command),
+            Act::Detach { client, fate, expiry_secs } => {
+                let session = state.session(client)?;
+                (session.holder, detach(client, session.epoch, fate, expiry_secs))
+            }
+            Act::Settle(client) => claim(client).map(|claim| (claim.by, settle(client, claim.epoch)))?,
+            Act::Withdraw(client) => claim(client).map(|claim| (claim.by, withdraw(client, claim.epoch)))?,
+            Act::Cut(client) => claim(client).map(|claim| (claim.by, cut(client, claim.epoch, &["a/#"])))?,
+            Act::WillDone(which) => {
+                let due = state.wills.iter().filter_map(|(client, epoch, will)| match will.publisher {
+                    wills::Publisher::Node(slot, _) => Some((state.nodes.id(slot), will_done(client, epoch))),
+                    wills::Publisher::Nobody { .. } => None,
+                });
+                due.take(which + 1).last()?
+            }
+            Act::Register { node, run, intact } => (LEADER, restart(node, run, intact)),
+            Act::Expire(node) => (LEADER, expire(node, state.incarnation(node)?)),
+            Act::PassOn(node) => (LEADER, pass_on(node, state.incarnation(node)?)),
+            Act::Forget(node) => (LEADER, Command::Forget { node }),
+        })
+    }
+}
+
+fn any_node() -> impl Strategy<Value = NodeId> {
+    prop_oneof![Just(A), Just(B), Just(C)]
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let client = || prop_oneof![Just("c"), Just("d")];
+    let expiry = || prop_oneof![2 => Just(0_u32), 3 => 1_u32..4, 3 => Just(NEVER_EXPIRES)];
+    let fate = prop_oneof![3 => Just(WillFate::Keep), 1 => Just(WillFate::Drop)];
+    let will = prop::option::of(prop_oneof![0_u32..4, Just(u32::MAX)]);
+    let acquire = (any_node(), client(), prop::bool::weighted(0.3), expiry(), will)
+        .prop_map(|(by, client, clean, expiry, will)| Act::Lease(by, acquire(client, clean, expiry, will)));
+    let detach =
+        (client(), fate, expiry()).prop_map(|(client, fate, expiry_secs)| Act::Detach { client, fate, expiry_secs });
+    let register = (any_node(), any::<u64>(), prop::bool::weighted(0.7))
+        .prop_map(|(node, run, intact)| Act::Register { node, run, intact });
+    prop_oneof![
+        8 => acquire,
+        4 => detach,
+        4 => client().prop_map(Act::Settle),
+        2 => client().prop_map(Act::Withdraw),
+        2 => client().prop_map(Act::Cut),
+        3 => (0_usize..4).prop_map(Act::WillDone),
+        3 => register,
+        2 => any_node().prop_map(Act::Expire),
+        1 => any_node().prop_map(Act::PassOn),
+        1 => any_node().prop_map(Act::Forget),
+        3 => (any_node(), any_command()).prop_map(|(by, command)| Act::Lease(by, command)),
+        3 => Just(Act::Lease(LEADER, Command::Tick)),
+    ]
+}
+
+fn any_acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
+    let after = prop_oneof![5 => Just(0_u64), 2 => Just(500), 2 => Just(1_000), 1 => Just(5_000)];
+    prop::collection::vec((after, any_act()), 1..60)
+}
+
+/// One step of a run: the state before it, what was done, what came of it, and the state behind it.
+struct Taken<'a> {
+    before: &'a ControlState,
+    by: NodeId,
+    command: &'a Command,
+    applied: &'a Applied,
+    after: &'a ControlState,
+}
+
+fn run(acts: &[(u64, Act)], mut each: impl FnMut(&Taken<'_>)) -> ControlState {
+    let (mut state, mut now) = (three_nodes(), 0);
+    for (after, act) in acts {
+        now += after;
+        let Some((by, command)) = act.resolve(&state) else {
+            continue;
+        };
+        let before = state.clone();
+        let applied = apply(&mut state, now, by, command.clone());
+        each(&Taken { before: &before, by, command: &command, applied: &applied, after: &state });
+    }
+    state
+}
+
+/// What a node makes of the effects: all that it has to know of the others.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Mirror {
+    live: BTreeMap<NodeId, Incarnation>,
+    routes: BTreeSet<(Arc<str>, NodeId)>,
+    shares: BTreeMap<(ShareRoute, NodeId), ShareMembers>,
+    wills: BTreeMap<(ClientId, SessionEpoch), NodeId>,
+    claims: BTreeMap<ClientId, (SessionEpoch, NodeId, bool, Option<u64>)>,
+}
+
+impl Mirror {
+    fn of(state: &ControlState) -> Self {
+        let mut mirror = Self::default();
+        for node in state.live_nodes() {
+            mirror.live.insert(node.id, node.incarnation);
+        }
+        mirror.routes = state.routes().map(|(filter, node, _)| (Arc::clone(filter), node)).collect();
+        mirror.shares =
+            state.share_routes().map(|(share, node, _, members)| ((share.clone(), node), members)).collect();
+        for (client, epoch, will) in state.wills.iter() {
+            if let wills::Publisher::Node(slot, _) = will.publisher {
+                mirror.wills.insert((Arc::clone(client), epoch), state.nodes.id(slot));
+            }
+        }
+        for client in state.clients() {
+            if let Some(Claim { by, epoch, clean, cut }) = state.claim(client) {
+                mirror.claims.insert(Arc::clone(client), (epoch, by, clean, cut));
+            }
+        }
+        mirror
+    }
+
+    fn take_in(&mut self, effects: &[Effect]) {
+        for effect in effects.iter().cloned() {
+            self.take_in_one(effect);
+        }
+    }
+
+    fn take_in_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::NodeUp { node, incarnation, .. } => drop(self.live.insert(node, incarnation)),
+            Effect::NodeDown { node, incarnation } => {
+                assert_eq!(self.live.remove(&node), Some(incarnation));
+                self.routes.retain(|(_, other)| *other != node);
+                self.shares.retain(|(_, other), _| *other != node);
+                // Announced anew if somebody can.
+                self.wills.retain(|_, publisher| *publisher != node);
+            }
+            Effect::NodeForgotten { node } => assert!(!self.live.contains_key(&node)),
+            Effect::RouteAdded { filter, node } => drop(self.routes.insert((filter, node))),
+            Effect::RouteRemoved { filter, node } => drop(self.routes.remove(&(filter, node))),
+            Effect::ShareRouteSet { share, node, members } => drop(self.shares.insert((share, node), members)),
+            Effect::ShareRouteRemoved { share, node } => drop(self.shares.remove(&(share, node))),
+            Effect::WillDue { client, epoch, publisher, .. } => drop(self.wills.insert((client, epoch), publisher)),
+            Effect::WillForgotten { client, epoch } => drop(self.wills.remove(&(client, epoch))),
+            Effect::Claimed { client, epoch, by, clean, .. } => {
+                self.claims.insert(client, (epoch, by, clean, None));
+            }
+            Effect::CutMade { client, epoch, index, .. } => {
+                let claim = self.claims.get_mut(&client).expect("a cut is of a claim");
+                assert_eq!(claim.0, epoch);
+                claim.3 = Some(index);
+            }
+            Effect::ClaimLost { client, epoch, .. }
+            | Effect::Withdrawn { client, epoch, .. }
+            | Effect::Moved { client, epoch, .. } => {
+                self.claims.remove(&client).filter(|claim| claim.0 != epoch).into_iter().for_each(|later| {
+                    self.claims.insert(Arc::clone(&client), later);
+                });
+            }
+            Effect::SessionEnded { .. } => {}
+        }
+    }
+}
+
+/// All that must hold of one state by itself.
+fn check(state: &ControlState) {
+    let mut will_bytes = state.wills.iter().map(|(.., will)| will.message.len() as u64).sum::<u64>();
+    let mut connected = 0;
+    for (slot, node) in state.nodes.all() {
+        let mut eras: Vec<u32> = Vec::new();
+        for table::Entry { client, lease } in state.leases.table.of(slot) {
+            assert_eq!(lease.holder, slot);
+            assert!(!lease.is_over(), "{client} is over and still there");
+            let claim = state.leases.claims.get(client);
+            assert_eq!(lease.has(lease::Flag::Claimed), claim.is_some());
+            assert_eq!(lease.has(lease::Flag::WillDue), state.wills.any_of(client));
+            assert!(claim.is_none() || lease.phase() != lease::Phase::Connected);
+            let wills = lease.will.as_deref().into_iter().chain(claim.and_then(|claim| claim.will.as_ref()));
+            will_bytes += wills.map(|will| will.message.len() as u64).sum::<u64>();
+            eras.push(lease.era);
+        }
+        assert!(eras.is_sorted());
+        let live = node.standing == nodes::Standing::Live;
+        let entries = state.leases.table.of(slot);
+        for session in entries.filter_map(|entry| state.leases.view(entry, &state.nodes)) {
+            assert_eq!(session.missing, !live);
+            assert!(live || !session.connected, "who is dead has no connections");
+            connected += usize::from(session.connected);
+        }
+    }
+    assert_eq!(state.counts().will_bytes, will_bytes);
+    assert_eq!(state.counts().connected, connected);
+    for (client, claim) in &state.leases.claims {
+        assert!(state.nodes.is_live(claim.by), "{client} is claimed by a dead node");
+    }
+    for (client, _, will) in state.wills.iter() {
+        if let wills::Publisher::Node(slot, incarnation) = will.publisher {
+            let node = state.nodes.get(slot);
+            assert!(node.standing == nodes::Standing::Live && node.incarnation == incarnation, "{client}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_state_is_in_order(acts in any_acts()) {
+        run(&acts, |taken| check(taken.after));
+    }
+
+    #[test]
+    fn effects_are_the_difference_of_two_states(acts in any_acts()) {
+        run(&acts, |taken| {
+            let difference = taken.before.difference(taken.after);
+            assert_eq!(in_order(&difference), in_order(&taken.applied.effects), "{:?}", taken.command);
+        });
+    }
+
+    #[test]
+    fn a_restored_state_goes_on_like_the_one_that_it_was_made_of(acts in any_acts(), at in 0_usize..60) {
+        let (mut restored, mut count): (Option<ControlState>, _) = (None, 0);
+        let end = run(&acts, |taken| {
+            if count == at {
+                restored = Some(ControlState::restore(taken.before.snapshot()).expect("it can be read"));
+            }
+            count += 1;
+            if let Some(restored) = &mut restored {
+                let applied = apply(restored, taken.after.now(), taken.by, taken.command.clone());
+                assert_eq!(&applied, taken.applied);
+                assert_eq!(restored.digest(), taken.after.digest());
+                assert_eq!(restored.counts(), taken.after.counts());
+                assert_eq!(restored.next_due(), taken.after.next_due());
+            }
+        });
+        let again = run(&acts, |_| ());
+        prop_assert_eq!(end.digest(), again.digest());
+    }
+
+    #[test]
+    fn who_jumps_knows_what_who_walks_knows(acts in any_acts(), from in 0_usize..60) {
+        let mut walker = Mirror::of(&three_nodes());
+        let (mut jumper, mut count): (Option<ControlState>, _) = (None, 0);
+        run(&acts, |taken| {
+            if count == from {
+                jumper = Some(taken.before.clone());
+            }
+            count += 1;
+            walker.take_in(&taken.applied.effects);
+            // Wills of an incarnation that ended wait for the next tick.
+            walker.wills.retain(|(client, epoch), _| taken.after.wills.get(client, *epoch).is_some_and(|will| {
+                matches!(will.publisher, wills::Publisher::Node(..))
+            }));
+            assert_eq!(walker, Mirror::of(taken.after), "{:?}", taken.command);
+            if let Some(jumper) = &jumper {
+                let mut mirror = Mirror::of(jumper);
+                mirror.take_in(&jumper.difference(taken.after));
+                mirror.wills.retain(|(client, epoch), _| taken.after.wills.get(client, *epoch).is_some_and(|will| {
+                    matches!(will.publisher, wills::Publisher::Node(..))
+                }));
+                assert_eq!(mirror, Mirror::of(taken.after), "from {from} over {:?}", taken.command);
+                check_sessions(jumper, taken.after);
+            }
+        });
+    }
+
+    #[test]
+    fn each_due_will_has_one_publisher_at_a_time_and_is_forgotten_once(acts in any_acts()) {
+        let mut wills: BTreeMap<(ClientId, SessionEpoch), Option<(NodeId, Incarnation)>> = BTreeMap::new();
+        let mut state = run(&acts, |taken| note_wills(&mut wills, taken.applied, taken.after));
+        // In the end all who is there goes away, and somebody publishes what is left.
+        apply(&mut state, 0, LEADER, restart(C, 7, true));
+        for node in [A, B] {
+            let incarnation = state.incarnation(node).unwrap_or(0);
+            let applied = apply(&mut state, 0, LEADER, expire(node, incarnation));
+            note_wills(&mut wills, &applied, &state);
+        }
+        let mut ticks = 0;
+        while let Some(at) = state.next_due().filter(|_| ticks < 1_000) {
+            let applied = apply(&mut state, at, LEADER, Command::Tick);
+            note_wills(&mut wills, &applied, &state);
+            ticks += 1;
+        }
+        prop_assert!(ticks < 1_000, "something is due for ever");
+        let due: Vec<_> = state.wills_due().collect();
+        for effect in due {
+            let Effect::WillDue { client, epoch, publisher, .. } = effect else { continue };
+            prop_assert_eq!(publisher, C);
+            let applied = apply(&mut state, u64::MAX, C, will_done(&client, epoch));
+            note_wills(&mut wills, &applied, &state);
+        }
+        let left: Vec<_> = wills.iter().filter(|(_, publisher)| publisher.is_some()).collect();
+        prop_assert!(left.is_empty(), "{:?}", left);
+    }
+
+    #[test]
+    fn nobody_is_accepted_while_another_node_may_still_serve_the_client(acts in any_acts()) {
+        let mut open: BTreeMap<ClientId, BTreeSet<(NodeId, SessionEpoch)>> = BTreeMap::new();
+        let mut epochs: BTreeMap<ClientId, SessionEpoch> = BTreeMap::new();
+        run(&acts, |taken| note_connections(&mut open, &mut epochs, taken));
+    }
+
+    #[test]
+    fn batches_are_applied_in_their_order_and_each_once(
+        batches in prop::collection::vec((any_node(), 0_u64..3, 1_u64..5, any::<bool>()), 1..60),
+    ) {
+        let mut state = three_nodes();
+        let mut last: BTreeMap<NodeId, (Incarnation, u64)> = [A, B, C].map(|node| (node, (1, 0))).into();
+        for (place, (node, before, number, restarts)) in batches.into_iter().enumerate() {
+            let (incarnation, next) = last.get_mut(&node).expect("all three are there");
+            if restarts && number == 1 {
+                *incarnation += 1;
+                *next = 0;
+                state.apply_proposal(state.index() + 1, leader(0, restart(node, place as u64 + 1, true)));
+            }
+            let said = incarnation.saturating_sub(before / 2);
+            let filter = format!("{place}");
+            let proposal = batch(0, node, said, number, vec![routes(&[&filter], &[])]);
+            let applied = state.apply_proposal(state.index() + 1, proposal);
+            let is_next = said == *incarnation && number == *next + 1;
+            prop_assert_eq!(applied.ignored, !is_next);
+            prop_assert_eq!(state.route(&filter.into()).count(), usize::from(is_next));
+            *next += u64::from(is_next);
+            prop_assert_eq!(state.batch_number(node), Some(*next));
+        }
+    }
+
+    #[test]
+    fn an_entry_of_the_log_can_be_written_and_read(acts in any_acts(), number in any::<u64>()) {
+        let mut commands = Vec::new();
+        run(&acts, |taken| commands.push(taken.command.clone()));
+        let proposal = batch(number, A, 1, number, commands);
+        let bytes = postcard::to_allocvec(&proposal).expect("it can be written");
+        prop_assert_eq!(postcard::from_bytes(&bytes), Ok(proposal));
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_refused_or_is_another_state(acts in any_acts(), at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+        let state = run(&acts, |_| ());
+        let mut chunks: Vec<Vec<u8>> = state.snapshot().collect();
+        let mut bytes = chunks.remove(0);
+        prop_assert!(chunks.is_empty());
+        let cut = at.index(bytes.len());
+        prop_assert!(ControlState::restore([&bytes[..cut]]).is_err(), "it ends in the middle");
+        bytes[cut] ^= 1 << bit;
+        if let Ok(other) = ControlState::restore([&bytes]) {
+            let _ = (other.digest(), other.next_due(), state.difference(&other).len());
+        }
+    }
+}
+
+/// Whether a claim was lost or given up is not to be seen if another one came with the same command.
+fn in_order(effects: &[Effect]) -> Vec<String> {
+    let one_word = |effect: &Effect| match effect.clone() {
+        Effect::Withdrawn { client, epoch, by, .. } => Effect::ClaimLost { client, epoch, by },
+        other => other,
+    };
+    sorted(&effects.iter().map(one_word).collect::<Vec<_>>())
+}
+
+/// A session that is somewhere else or nowhere was moved or has ended; its holder heard of it.
+fn check_sessions(before: &ControlState, after: &ControlState) {
+    let effects = before.difference(after);
+    for client in before.clients() {
+        let find =
+            |state: &ControlState| state.leases.table.find(client).map(|key| state.leases.table.lease(key).clone());
+        let Some(old) = find(before).filter(|lease| !lease.is_ended()) else {
+            continue;
+        };
+        let holder = before.nodes.id(old.holder);
+        let stays = find(after)
+            .is_some_and(|new| new.began == old.began && !new.is_ended() && after.nodes.id(new.holder) == holder);
+        let told = effects.iter().any(|effect| match effect {
+            Effect::SessionEnded { client: of, holder: at, .. } | Effect::Moved { client: of, from: at, .. } => {
+                of == client && *at == holder
+            }
+            _ => false,
+        });
+        assert!(stays != told, "{client}: {effects:?}");
+    }
+}
+
+fn note_wills(
+    wills: &mut BTreeMap<(ClientId, SessionEpoch), Option<(NodeId, Incarnation)>>,
+    applied: &Applied,
+    after: &ControlState,
+) {
+    for effect in &applied.effects {
+        match effect {
+            Effect::WillDue { client, epoch, publisher, .. } => {
+                let incarnation = after.incarnation(*publisher).expect("a publisher is a node");
+                let told = Some((*publisher, incarnation));
+                let earlier = wills.insert((Arc::clone(client), *epoch), told);
+                let over = |(node, incarnation)| {
+                    after.node(node).is_none_or(|node| !node.live || node.incarnation != incarnation)
+                };
+                assert!(earlier.is_none_or(|earlier| earlier.is_some_and(over)), "{effect:?} after {earlier:?}");
+            }
+            Effect::WillForgotten { client, epoch } => {
+                let earlier = wills.insert((Arc::clone(client), *epoch), None);
+                assert!(earlier.is_some_and(|earlier| earlier.is_some()), "{effect:?}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Keeps the connections that were accepted and that nobody knows to be closed. A holder closes before it yields, so a settled claim closes
+/// those before it.
+fn note_connections(
+    open: &mut BTreeMap<ClientId, BTreeSet<(NodeId, SessionEpoch)>>,
+    epochs: &mut BTreeMap<ClientId, SessionEpoch>,
+    taken: &Taken<'_>,
+) {
+    for effect in &taken.applied.effects {
+        if let Effect::NodeDown { node, .. } | Effect::NodeUp { node, .. } = effect {
+            open.values_mut().for_each(|of_client| of_client.retain(|(at, _)| at != node));
+        }
+    }
+    match (taken.command, taken.applied.outcome) {
+        (Command::Acquire { client, .. }, Outcome::Acquired { epoch, .. }) => {
+            let of_client = open.entry(Arc::clone(client)).or_default();
+            // The node closes its own.
+            of_client.retain(|(at, _)| *at != taken.by);
+            assert!(of_client.is_empty(), "{client} is still connected: {of_client:?}");
+            of_client.insert((taken.by, epoch));
+            note_epoch(epochs, client, epoch);
+        }
+        (Command::Acquire { client, .. }, Outcome::Claimed { epoch, .. }) => note_epoch(epochs, client, epoch),
+        (Command::Settle { client, epoch }, Outcome::Settled { .. }) => {
+            open.insert(Arc::clone(client), BTreeSet::from([(taken.by, *epoch)]));
+        }
+        (Command::Detach { client, epoch, .. }, Outcome::Done) => {
+            open.entry(Arc::clone(client)).or_default().remove(&(taken.by, *epoch));
+        }
+        _ => {}
+    }
+}
+
+fn note_epoch(epochs: &mut BTreeMap<ClientId, SessionEpoch>, client: &ClientId, epoch: SessionEpoch) {
+    let earlier = epochs.insert(Arc::clone(client), epoch);
+    assert!(earlier.is_none_or(|earlier| earlier < epoch), "{client} has had {epoch}");
+}

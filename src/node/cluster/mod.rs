@@ -1,0 +1,162 @@
+//! A node among others: its links, its part in the Raft group, and its life from one registration to the next.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `plane` | the control state as the shards see it |
+//! | `receiver` | what the links bring, and where it goes |
+//! | `retained_sync` | retained messages that one of two nodes does not have |
+//! | `life` | registering, taking up, serving, being given up, and again |
+//!
+//! Order of a start: the state on disk is read and every session is in the index of its shard; then the links open and the group starts; when the cluster has registered the node it drops what is
+//! no longer its own, says which filters it wants, and agrees with the others about retained messages; only then do the listeners open.
+
+mod life;
+mod plane;
+mod receiver;
+mod retained_sync;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::info;
+
+use holdfast_raft::{Group, Options};
+use holdfast_storage::Storage;
+
+use crate::config::{self, Config};
+use crate::link::{self, Links, Peer};
+use crate::shard::Shared;
+
+pub(super) use life::Stage;
+pub(super) use plane::ClusterPlane;
+
+use life::Life;
+use plane::Ear;
+use receiver::{GroupNetwork, Switchboard};
+use retained_sync::RetainedSync;
+
+/// Why a node cannot be one of a cluster.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    #[error("{}: {error}", .error.key())]
+    Links {
+        #[from]
+        error: link::StartError,
+    },
+    #[error("the node's part in the cluster cannot be started: {0}")]
+    Group(#[from] holdfast_raft::StartError),
+}
+
+impl ClusterError {
+    /// Whether a file that the configuration names is at fault.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Links { error: link::StartError::Secret(_) | link::StartError::Tls(_) })
+    }
+}
+
+/// The versions of the cluster's protocol that this program speaks.
+const VERSIONS: (u16, u16) = (1, 1);
+
+/// A node's part in its cluster.
+pub(super) struct Membership {
+    pub plane: Arc<ClusterPlane>,
+    pub links: Links,
+    pub group: Group,
+    pub stage: watch::Receiver<Stage>,
+}
+
+impl Membership {
+    /// The end of the process; the node stays a member.
+    pub async fn end(&self) {
+        self.group.stop().await;
+        self.links.stop().await;
+    }
+}
+
+/// What the parts of a node among others begin with.
+pub(super) struct Beginning<'a> {
+    pub config: &'a Config,
+    pub cluster: &'a config::Cluster,
+    pub shared: &'a Arc<Shared>,
+    pub storage: &'a Option<Storage>,
+    pub plane: &'a Arc<ClusterPlane>,
+    /// Leases of the time when the node was alone.
+    pub alone: Vec<holdfast_raft::LeaseImage>,
+}
+
+/// Opens the links and begins to be one of a cluster. The listeners open when `open` says so.
+pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -> Result<Membership, ClusterError> {
+    let Beginning { config, cluster, shared, storage, plane, alone } = beginning;
+    let retained = RetainedSync::start(shared.clone(), storage.clone(), plane.clone());
+    let switchboard =
+        Arc::new(Switchboard { shared: shared.clone(), plane: plane.clone(), retained: retained.clone() });
+    let own = Peer {
+        id: shared.node,
+        name: config.node.name.as_str().into(),
+        run: shared.run,
+        address: String::new(),
+        shards: shared.mailboxes.len() as u16,
+        versions: VERSIONS,
+    };
+    let links = Links::start(cluster, own, switchboard, &Handle::current())?;
+    info!(event = "cluster_port", address = %links.local_addr(), cluster = cluster.name, "other nodes are accepted on {}", links.local_addr());
+    plane.set_links(links.clone());
+    let options = options(config, cluster, shared);
+    let group = group(options, cluster, shared, storage, plane).await?;
+    plane.set_group(group.clone());
+    let (stage, stages) = watch::channel(Stage::Joining(String::new()));
+    let life = Life {
+        shared: shared.clone(),
+        storage: storage.clone(),
+        plane: plane.clone(),
+        links: links.clone(),
+        group: group.clone(),
+        retained,
+        alone,
+        open,
+        stage,
+    };
+    tokio::spawn(life.run());
+    tokio::spawn(life::end_lingering(plane.clone()));
+    Ok(Membership { plane: plane.clone(), links, group, stage: stages })
+}
+
+fn options(config: &Config, cluster: &config::Cluster, shared: &Shared) -> Options {
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    let timers = &cluster.timers;
+    let mut options = Options::new(shared.node, &config.node.name, shared.run);
+    // There is no other copy of its sessions: what this node has of them is the best there is.
+    options.intact = true;
+    options.versions = VERSIONS;
+    options.expected_size = cluster.expected_size;
+    options.dir = config.node.data_dir.as_ref().map(|dir| dir.join("raft"));
+    options.lease_ms = ms(timers.lease);
+    options.renew_ms = ms(timers.renew);
+    options.margin_ms = ms(timers.margin);
+    options.fence_grace_ms = ms(timers.fence_grace).max(options.renew_ms);
+    options.election_ms = (ms(timers.election), ms(timers.election_max()));
+    options
+}
+
+/// Who owes this node something and gives no sign of life is complained of; and this node renews its grant only if it does its own work.
+async fn group(
+    options: Options,
+    cluster: &config::Cluster,
+    shared: &Arc<Shared>,
+    storage: &Option<Storage>,
+    plane: &Arc<ClusterPlane>,
+) -> Result<Group, ClusterError> {
+    let lease_ms = cluster.timers.lease.as_millis() as u64;
+    let complaints = {
+        let plane = plane.clone();
+        Arc::new(move || plane.stuck_nodes(lease_ms))
+    };
+    let work = life::Work::new(shared.clone(), storage.clone(), lease_ms);
+    let may_renew = Arc::new(move || work.is_done());
+    let network = Arc::new(GroupNetwork(plane.clone()));
+    let ear = Arc::new(Ear(plane.clone()));
+    Ok(Group::start(options, network, ear, complaints, may_renew).await?)
+}
