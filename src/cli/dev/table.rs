@@ -51,8 +51,8 @@ pub(super) fn hints(plan: &Plan, folder: &Folder) -> String {
         [only] => [only, only],
         [first, second, rest @ ..] => [second, rest.first().unwrap_or(first)],
     };
-    text += &format!(" try   holdfast pub -p {} -r hello/world hi", from.mqtt);
-    text += &format!("        watch with  holdfast sub -p {} -v 'hello/#'\n", to.mqtt);
+    text += &format!(" try   holdfast pub -p {} -r -t hello/world -m hi", from.mqtt);
+    text += &format!("        watch with  holdfast sub -p {} -v -t 'hello/#'\n", to.mqtt);
     let data = folder.as_argument();
     text += &format!("       holdfast dev --kill {0}{data}        and then  holdfast dev --start {0}{data}", from.name);
     text

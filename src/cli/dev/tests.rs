@@ -123,7 +123,9 @@ fn a_row_per_node_and_lines_to_try() {
     ];
     assert_eq!(table::table(&rows).lines().collect::<Vec<_>>(), expected);
     let hints = table::hints(&plan, &folder);
-    for line in ["pub -p 2883 -r hello/world hi", "sub -p 3883 -v 'hello/#'", "dev --kill n2 ", "dev --start n2"] {
+    for line in
+        ["pub -p 2883 -r -t hello/world -m hi", "sub -p 3883 -v -t 'hello/#'", "dev --kill n2 ", "dev --start n2"]
+    {
         assert!(hints.contains(line), "{hints}");
     }
     assert!(table::hints(&plan, &Folder::new(Path::new("x"))).contains("--kill n2 --data x"));
