@@ -272,6 +272,12 @@ impl Group {
         let _ = tokio::task::spawn_blocking(move || log.close()).await;
     }
 
+    /// Whether this process has an incarnation. May be called from within [`Audience`].
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.0.home.incarnation().is_some()
+    }
+
     /// Tells the others that this incarnation is over, and waits until the state says so, for a little.
     async fn end_at_once(&self) {
         let inner = &self.0;
