@@ -28,6 +28,9 @@ pub struct AppliedEntry {
     pub asked: bool,
     /// The node whose batch it is; `None` for what the leader proposes.
     pub from: Option<NodeId>,
+    /// The incarnation that this process has, or has got by this entry. Without one, and that is so while the log of an earlier run is applied once more, what follows for
+    /// sessions and Wills is nothing for this node to do: it hears of what is still to be done when it is registered.
+    pub incarnation: Option<Incarnation>,
 }
 
 /// Who is told what happens in the group. Nothing here may block, or call the group while the state is locked.

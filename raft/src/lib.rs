@@ -9,14 +9,18 @@
 //! The state is the same for one node and for many. It reads no clock (time comes with each command), draws no random numbers and does no
 //! I/O, so the same commands in the same order make the same state everywhere; [`ControlState::digest`] says whether they did.
 //!
-//! The words: a *lease* is the record of one client id; it has a *holder*, the incarnation of a node that has the
-//! session; its *epoch* grows each time a connection takes it, and what a connection of an older epoch asks is refused. A *route* is
-//! a topic filter that some session of a node subscribes to.
+//! The words: a *lease* is the record of one client id; it has a *holder*, the node that has the session, and at most one *claim*, that of a
+//! connection elsewhere which waits for it; its *epoch* grows each time a connection takes or claims it, and what a connection of an older epoch
+//! asks is refused. An *incarnation* is one life of a node as the state counts it. A lease whose holder is dead is *missing*. A *route* is a
+//! topic filter that some session of a node subscribes to.
+//!
+//! Many nodes share one log of [`Proposal`]s. Each of them applies it and carries out what of the effects is its own; one that jumps over entries by a
+//! snapshot carries out the [difference](ControlState::difference).
 //!
 //! A node that keeps its sessions over a restart keeps their leases too: each command says which leases it changed
 //! ([`Applied::changes`]), as plain data that somebody else writes down, and [`Standalone::restore`] makes the state from what was written.
 //!
-//! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules.
+//! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules of one node, then those in `state/tests/cluster_scripts.rs`.
 
 pub mod batcher;
 pub mod clock;
@@ -42,5 +46,5 @@ pub use group::{Complaints, Group, LeaveError, MayRenew, MemberView, Options, Re
 pub use home::{AppliedEntry, Audience};
 pub use network::Network;
 pub use standalone::Standalone;
-pub use state::{ControlState, Counts, Session};
+pub use state::{Claim, ControlState, Counts, NodeView, Session, SnapshotError};
 pub use wire::{Lane, MESSAGE_BYTES_MAX};

@@ -160,7 +160,8 @@ impl Machine {
         };
         self.see_own_end(&applied.effects);
         let asked = asked && !applied.ignored;
-        self.home.audience().applied(AppliedEntry { index: id.index, own, effects: applied.effects, asked, from });
+        let (index, effects, incarnation) = (id.index, applied.effects, self.home.incarnation());
+        self.home.audience().applied(AppliedEntry { index, own, effects, asked, from, incarnation });
         Ok(())
     }
 

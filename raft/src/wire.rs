@@ -97,6 +97,10 @@ pub(crate) enum Control {
     Expired {
         incarnation: Incarnation,
     },
+    /// The sender is about to stop and does nothing more under that incarnation: nobody has to wait until it is silent for long enough.
+    Ended {
+        incarnation: Incarnation,
+    },
     /// All shards of the sender route with the state of that index.
     Applied {
         index: u64,

@@ -58,6 +58,8 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, mut stop:
         }
     }
     newcomers.end();
+    // Before `stop`: whoever waits for the end may bind the address again.
+    drop(listener);
 }
 
 #[derive(Default)]

@@ -44,7 +44,7 @@ impl Connecting {
 
 impl Shard {
     /// Takes a greeted connection and asks for the lease of its client id.
-    pub(super) fn connect(&mut self, mut greeted: Greeted) {
+    pub(super) fn connect_now(&mut self, mut greeted: Greeted) {
         if let Err(error) = greeted.stream.attach() {
             warn!(event = "close", peer = %greeted.peer, %error, "the socket cannot be moved to its shard");
             return;
@@ -322,25 +322,12 @@ impl Shard {
             return;
         };
         self.metrics().sessions_taken_over.add(1);
-        self.log_takeover(client_id, older, newer);
+        let (from, to) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
+        let client = self.connections[older as usize].client_id.clone();
+        self.count_takeover(&client, from, to);
         self.detach_locally(session);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
         self.begin_closing(older, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
-    }
-
-    /// One takeover is a client that came back. Several in a second are two clients with one id, of which their owner should hear.
-    fn log_takeover(&self, client_id: &str, older: ConnectionKey, newer: ConnectionKey) {
-        let (older, newer) = (self.connections[older as usize].peer, self.connections[newer as usize].peer);
-        match metrics::admit_line(&format!("takeover {client_id}")) {
-            Some(0) if self.shared.connection_messages => {
-                info!(event = "takeover", client_id, %older, %newer, "a newer connection took the session over");
-            }
-            None | Some(0) => {}
-            Some(left_out) => warn!(
-                event = "client_id_fight", client_id, %older, %newer, takeovers = left_out + 1,
-                "two clients use one client id and throw each other out: give each its own"
-            ),
-        }
     }
 
     /// The session of a client id, a new one if there is none.

@@ -17,6 +17,7 @@ mod answers;
 pub mod clock;
 mod connecting;
 mod connection;
+mod flapping;
 mod from_peers;
 pub mod grant;
 pub mod greeted;
@@ -61,6 +62,7 @@ use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardI
 
 use clock::Clock;
 use connection::{Connection, ConnectionTask};
+use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use grant::Grant;
 use keeping::Keeping;
@@ -263,6 +265,7 @@ pub struct Shard {
     /// Messages of share groups that a client here has and another node keeps until it acknowledges.
     shares_awaited: u64,
     moves: Moves,
+    flapping: Flapping,
     /// Whether the node could not serve when somebody last looked.
     suspended: bool,
     looked_after_at: u64,
@@ -325,6 +328,7 @@ impl Shard {
             from_peers: FromPeers::default(),
             shares_awaited: 0,
             moves: Moves::default(),
+            flapping: Flapping::default(),
             suspended: false,
             looked_after_at: 0,
             overflowed: Vec::new(),
@@ -642,6 +646,7 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         this.now = this.shared.clock.now();
         let now = this.now;
         last = now;
+        this.connect_delayed();
         this.look_after_cluster();
         this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {

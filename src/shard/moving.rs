@@ -59,9 +59,14 @@ pub(super) struct Moves {
     marks: HashMap<Source, u64>,
     /// Wills that this shard has been given to publish and that are not done.
     wills: HashSet<(Arc<str>, u64)>,
+    /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
+    closed: HashMap<Arc<str>, String>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
 }
+
+/// More of them than there can be unless nodes disagree.
+const CLOSED_MAX: usize = 4_096;
 
 impl Moves {
     /// Whether the session of a client is on its way here.
@@ -137,6 +142,9 @@ impl Shard {
     /// A frame about the session of a client of this shard.
     pub(super) fn session_frame(&mut self, from: NodeId, frame: SessionFrame) {
         let client = frame.client().clone();
+        if let SessionFrame::Closed { address, .. } = frame {
+            return self.hear_of_takeover(client, address);
+        }
         if frame.is_for_holder() {
             self.giving_event(&client, GivingEvent::Frame(frame));
         } else if self.moves.taking.get(&client).is_some_and(|taken| taken.holder == from) {

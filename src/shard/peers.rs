@@ -167,6 +167,7 @@ impl Shard {
         self.close_links_from(node);
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
+        self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
         self.offer_lost_shares(slot, peer.shares);

@@ -344,8 +344,18 @@ impl Shard {
             Some(message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);
-                self.shared.wills_seen.note(&client, epoch);
-                self.route(&mut Outgoing::from_message(&Arc::new(message)), Some((&client, epoch)));
+                let name = Some((&*client, epoch));
+                let message = Arc::new(message);
+                if self.shared.wills_seen.note(&client, epoch) {
+                    self.route(&mut Outgoing::from_message(&message), name);
+                } else {
+                    // Who should have published it has died in the middle: here it came, others may not have it.
+                    let mut outgoing = Outgoing::from_message(&message);
+                    if message.retain {
+                        outgoing.set_stamp(self.shared.hybrid.next(self.now));
+                    }
+                    self.send_to_peers(&outgoing, name);
+                }
             }
             None => error!(
                 event = "will",

@@ -202,6 +202,11 @@ impl Inner {
                 tracing::warn!(%node, incarnation, complained_of, "a node is expired");
                 commands.push(Command::ExpireNode { node, incarnation });
             }
+            let ended = std::mem::take(&mut *self.ended.lock());
+            for (node, incarnation) in live.iter().filter(|(node, incarnation)| ended.get(node) == Some(incarnation)) {
+                tracing::info!(%node, incarnation, "a node has stopped");
+                commands.push(Command::ExpireNode { node: *node, incarnation: *incarnation });
+            }
             let idle = lead.answers.iter_mut().all(|answer| !is_open(answer));
             if !chores.is_empty() && (idle || now.saturating_sub(lead.kept_at) >= HOUSEKEEPING_MS) {
                 lead.kept_at = now;

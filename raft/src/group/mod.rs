@@ -82,6 +82,8 @@ struct Inner {
     changing: AtomicBool,
     inbox: Inbox,
     turning: Mutex<turn::Turning>,
+    /// Nodes that have said themselves that an incarnation of theirs is over.
+    ended: Mutex<HashMap<NodeId, Incarnation>>,
     /// When the leader was last heard, by the boot clock.
     leader_heard: AtomicU64,
     /// Something is to be done before the next turn.
@@ -166,6 +168,7 @@ impl Group {
             changing: AtomicBool::new(false),
             inbox: Inbox::default(),
             turning: Mutex::default(),
+            ended: Mutex::default(),
             leader_heard: AtomicU64::new(0),
             nudge: Notify::new(),
             stopped: watch::Sender::new(false),
@@ -255,8 +258,9 @@ impl Group {
         self.0.depart(who.to_owned(), true, deadline).await
     }
 
-    /// Ends this node's part, log closed and all.
+    /// Ends this node's part, log closed and all. The node stays a member; the others need not wait for a lease until they know that it has stopped.
     pub async fn stop(&self) {
+        self.end_at_once().await;
         self.0.stopped.send_replace(true);
         self.0.home.end();
         for task in std::mem::take(&mut *self.0.tasks.lock()) {
@@ -266,6 +270,31 @@ impl Group {
         let _ = self.0.raft.shutdown().await;
         let log = self.0.log.clone();
         let _ = tokio::task::spawn_blocking(move || log.close()).await;
+    }
+
+    /// Whether this process has an incarnation. May be called from within [`Audience`].
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.0.home.incarnation().is_some()
+    }
+
+    /// Tells the others that this incarnation is over, and waits until the state says so, for a little.
+    async fn end_at_once(&self) {
+        let inner = &self.0;
+        let Some(incarnation) = inner.home.incarnation() else {
+            return;
+        };
+        inner.home.end();
+        inner.ended.lock().insert(inner.options.node, incarnation);
+        for peer in inner.rpc.linked() {
+            inner.rpc.control(peer, Control::Ended { incarnation });
+        }
+        inner.nudge.notify_one();
+        let until = Instant::now() + END_PATIENCE;
+        let is_live = || inner.machine.read().state.live_nodes().any(|live| live.id == inner.options.node);
+        while is_live() && Instant::now() < until {
+            tokio::time::sleep(END_LOOK).await;
+        }
     }
 
     #[must_use]
@@ -407,6 +436,10 @@ fn random_run() -> u64 {
 
 /// What is kept of each node that speaks, for a short time.
 type Recent<T> = HashMap<u128, (T, u64)>;
+
+/// For how long a node that stops waits until the others know, and how often it looks.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_LOOK: Duration = Duration::from_millis(10);
 
 /// Pause between two attempts of anything that is repeated until it has happened.
 const AGAIN: Duration = Duration::from_millis(200);

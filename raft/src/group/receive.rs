@@ -179,6 +179,10 @@ impl Inner {
             }
             Control::Renewed { incarnation, sent, granted } => self.home.renewed(incarnation, sent, granted),
             Control::Expired { incarnation } => self.home.expired(incarnation),
+            Control::Ended { incarnation } => {
+                self.ended.lock().insert(from, incarnation);
+                self.nudge.notify_one();
+            }
             Control::Applied { index } => self.home.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));

@@ -12,6 +12,10 @@ const ASK: u8 = 1;
 const YIELD: u8 = 2;
 const STATE: u8 = 3;
 const NOT_HOLDER: u8 = 4;
+const CLOSED: u8 = 5;
+
+/// Bytes of an address at the most: IPv6 with scope and port.
+const ADDRESS_BYTES_MAX: usize = 64;
 
 const LAST: u8 = 0x01;
 const NOTHING: u8 = 0x02;
@@ -28,6 +32,8 @@ pub enum SessionFrame {
     State { client: Arc<str>, epoch: u64, number: u32, last: bool, bytes: Bytes },
     /// Holder to claimant: by the state that I have applied the session is not mine, or not to be given for this claim.
     NotHolder { client: Arc<str>, epoch: u64 },
+    /// Holder to claimant, for people: where the connection that is closed for it came from.
+    Closed { client: Arc<str>, epoch: u64, address: String },
 }
 
 /// Bytes that are no [`SessionFrame`].
@@ -42,7 +48,8 @@ impl SessionFrame {
             SessionFrame::Ask { client, .. }
             | SessionFrame::Yield { client, .. }
             | SessionFrame::State { client, .. }
-            | SessionFrame::NotHolder { client, .. } => client,
+            | SessionFrame::NotHolder { client, .. }
+            | SessionFrame::Closed { client, .. } => client,
         }
     }
 
@@ -52,7 +59,8 @@ impl SessionFrame {
             SessionFrame::Ask { epoch, .. }
             | SessionFrame::Yield { epoch, .. }
             | SessionFrame::State { epoch, .. }
-            | SessionFrame::NotHolder { epoch, .. } => epoch,
+            | SessionFrame::NotHolder { epoch, .. }
+            | SessionFrame::Closed { epoch, .. } => epoch,
         }
     }
 
@@ -69,6 +77,7 @@ impl SessionFrame {
             }
             SessionFrame::State { number, last, bytes, .. } => (STATE, *number, flag(*last, LAST), bytes),
             SessionFrame::NotHolder { .. } => (NOT_HOLDER, 0, 0, &[]),
+            SessionFrame::Closed { address, .. } => (CLOSED, 0, 0, address.as_bytes()),
         };
         let client = self.client();
         debug_assert!(u16::try_from(client.len()).is_ok(), "longer than any client id");
@@ -101,6 +110,10 @@ impl SessionFrame {
             (YIELD, 0..=3) => {
                 let nothing = flags & NOTHING != 0;
                 Ok(SessionFrame::Yield { client, epoch, number, last, nothing, bytes })
+            }
+            (CLOSED, 0) if bytes.len() <= ADDRESS_BYTES_MAX && number == 0 => {
+                let address = std::str::from_utf8(&bytes).map_err(|_| MalformedFrame)?.to_owned();
+                Ok(SessionFrame::Closed { client, epoch, address })
             }
             (STATE, 0..=1) => Ok(SessionFrame::State { client, epoch, number, last, bytes }),
             _ => Err(MalformedFrame),

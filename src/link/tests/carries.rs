@@ -149,7 +149,7 @@ fn data_connections_are_dialled_again_when_they_end() {
 #[test]
 fn data_connections_come_anew_with_the_link() {
     let runtime = runtime();
-    let (one, two) = pair(&runtime);
+    let (one, two) = pair_of(&runtime, node(2).alone(1));
     one.links.want_data(two.id(), 0..1);
     let _first = (one.data_out(0), two.data_in(0));
     let bind = two.links.local_addr();

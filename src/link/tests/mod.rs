@@ -110,6 +110,12 @@ impl Plan {
         self
     }
 
+    /// Binds an address of this test alone: a port of it that was bound once can be bound again, whatever other tests do meanwhile.
+    fn alone(mut self, host: u8) -> Self {
+        self.config.bind.set_ip(std::net::Ipv4Addr::new(127, 0, 7, host).into());
+        self
+    }
+
     fn start(mut self, runtime: &Runtime) -> Node {
         let folder = tempfile::tempdir().unwrap();
         self.config.secret_file = folder.path().join("secret");
@@ -206,8 +212,13 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Two nodes that are linked.
 fn pair(runtime: &Runtime) -> (Node, Node) {
+    pair_of(runtime, node(2))
+}
+
+/// Two nodes that are linked, the second of which is made so.
+fn pair_of(runtime: &Runtime, second: Plan) -> (Node, Node) {
     let one = node(1).start(runtime);
-    let two = node(2).seeds(&[&one.address()]).start(runtime);
+    let two = second.seeds(&[&one.address()]).start(runtime);
     both_up(&one, &two);
     (one, two)
 }

@@ -85,8 +85,11 @@ impl State {
 /// Two nodes, each of which reaches the other by a relay, whatever the other says of itself.
 fn relayed(runtime: &Runtime) -> (Node, Node, Relay, Relay) {
     // Ports that are free now: the addresses have to be known before either node starts.
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let binds = [free(), free()];
+    // They are of a network that only this function uses, so nobody takes them meanwhile.
+    static PAIRS: AtomicUsize = AtomicUsize::new(0);
+    let host = 100 + PAIRS.fetch_add(2, Relaxed);
+    let free = |host| TcpListener::bind(format!("127.0.7.{host}:0")).unwrap().local_addr().unwrap();
+    let binds = [free(host), free(host + 1)];
     let relays = binds.map(Relay::to);
     let start = |own: usize, other: usize| {
         let mut plan = node(own as u128 + 1);

@@ -7,11 +7,12 @@ use super::*;
 fn local(shards: usize) -> (Local, watch::Sender<bool>) {
     let (stop, stopping) = watch::channel(false);
     let local = Local {
-        shared: Arc::new(crate::node::share(&Config::default_loopback(), shards, 0, 0)),
+        shared: Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0))),
         refusals: Arc::default(),
         listeners: Vec::new(),
         storage: None,
         name: "n1".into(),
+        stage: None,
         stopping,
         census: Default::default(),
     };

@@ -277,44 +277,37 @@ impl ClusterPlane {
         Mail { plane: self, to: self.shared.mailboxes.iter().map(|_| Vec::new()).collect() }
     }
 
-    fn take_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
-        let shared = &self.shared;
-        match effect {
-            Effect::WillDue { ref client, publisher, .. } if shared.is_own(publisher) => {
-                let client = client.clone();
-                mail.to_client(&client, effect);
+    /// What follows for sessions and Wills is for a node that is `registered`; the rest is for everybody.
+    fn take_effect(&self, (index, registered): (u64, bool), effect: Effect, mail: &mut Mail<'_>) {
+        let own = |node: NodeId| registered && self.shared.is_own(node);
+        let client = match &effect {
+            Effect::WillForgotten { client, epoch } => {
+                self.shared.wills_seen.forget(client, *epoch);
+                Some(client)
             }
-            Effect::WillForgotten { ref client, epoch } => {
-                shared.wills_seen.forget(client, epoch);
-                let client = client.clone();
-                mail.to_client(&client, effect);
-            }
-            Effect::SessionEnded { ref client, holder, .. } if shared.is_own(holder) => {
-                let client = client.clone();
-                mail.to_client(&client, effect);
-            }
-            Effect::Claimed { ref client, holder, .. } | Effect::Withdrawn { ref client, holder, .. }
-                if shared.is_own(holder) =>
+            Effect::WillDue { client, publisher, .. } if own(*publisher) => Some(client),
+            Effect::SessionEnded { client, holder, .. }
+            | Effect::Claimed { client, holder, .. }
+            | Effect::Withdrawn { client, holder, .. }
+            | Effect::CutMade { client, holder, .. }
+                if own(*holder) =>
             {
-                let client = client.clone();
-                mail.to_client(&client, effect);
+                Some(client)
             }
-            Effect::ClaimLost { ref client, by, .. } if shared.is_own(by) => {
-                let client = client.clone();
-                mail.to_client(&client, effect);
-            }
-            Effect::Moved { ref client, from, .. } if shared.is_own(from) => {
-                let client = client.clone();
-                mail.to_client(&client, effect);
-            }
-            Effect::CutMade { ref client, holder, index, .. } => {
-                let client = client.clone();
-                if shared.is_own(holder) {
-                    mail.to_client(&client, effect);
-                }
-                mail.to_all(|| Event::CutMade { holder, index });
-            }
-            effect => self.take_route_effect(index, effect, mail),
+            Effect::ClaimLost { client, by, .. } if own(*by) => Some(client),
+            Effect::Moved { client, from, .. } if own(*from) => Some(client),
+            _ => None,
+        };
+        let cut = match effect {
+            Effect::CutMade { holder, index, .. } if registered => Some((holder, index)),
+            _ => None,
+        };
+        match client.cloned() {
+            Some(client) => mail.to_client(&client, effect),
+            None => self.take_route_effect(index, effect, mail),
+        }
+        if let Some((holder, index)) = cut {
+            mail.to_all(|| Event::CutMade { holder, index });
         }
     }
 
@@ -434,10 +427,10 @@ pub(super) struct Ear(pub Arc<ClusterPlane>);
 impl Audience for Ear {
     fn applied(&self, entry: AppliedEntry) {
         let plane = &self.0;
-        let AppliedEntry { index, own, effects, asked, .. } = entry;
+        let AppliedEntry { index, own, effects, asked, incarnation, .. } = entry;
         let mut mail = plane.mail();
         for effect in effects {
-            plane.take_effect(index, effect, &mut mail);
+            plane.take_effect((index, incarnation.is_some()), effect, &mut mail);
         }
         for (ticket, outcome) in own {
             plane.take_outcome(ticket, outcome, &mut mail);
@@ -452,8 +445,9 @@ impl Audience for Ear {
         let plane = &self.0;
         let mut mail = plane.mail();
         let index = state.index();
+        let registered = plane.group.get().is_some_and(Group::is_registered);
         for effect in effects {
-            plane.take_effect(index, effect, &mut mail);
+            plane.take_effect((index, registered), effect, &mut mail);
         }
         plane.tell_when_turned(index, &mut mail);
         mail.send();

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_raft::{Command, NodeId, WillFate};
-use tracing::{info, warn};
 
-use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, Source};
+use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, SessionFrame, Source};
 use crate::journal::wire::{StatePart, StateWriter, yield_parts};
 use crate::mqtt::ReasonCode;
 use crate::subscriptions::SessionKey;
@@ -94,7 +93,11 @@ impl Shard {
     fn close_taken_over(&mut self, key: u32, session: SessionKey) {
         self.metrics().sessions_taken_over.add(1);
         let (peer, client_id) = (self.connections[key as usize].peer, self.connections[key as usize].client_id.clone());
-        self.log_takeover_elsewhere(&client_id, peer);
+        if let Some(given) = self.moves.giving.get(&client_id) {
+            let Claim { epoch, by, .. } = *given.machine.claim();
+            let closed = SessionFrame::Closed { client: client_id.clone(), epoch, address: peer.to_string() };
+            self.control.send_session(by, &closed);
+        }
         self.detach_locally(session);
         let state = &self.sessions[session as usize].session;
         let command = Command::Detach {
@@ -109,19 +112,6 @@ impl Shard {
         self.propose(command);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
         self.begin_closing(key, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
-    }
-
-    fn log_takeover_elsewhere(&self, client_id: &str, older: std::net::SocketAddr) {
-        match crate::metrics::admit_line(&format!("takeover {client_id}")) {
-            Some(0) if self.shared.connection_messages => {
-                info!(event = "takeover", client_id, %older, "a newer connection on another node took the session over");
-            }
-            None | Some(0) => {}
-            Some(left_out) => warn!(
-                event = "client_id_fight", client_id, %older, takeovers = left_out + 1,
-                "two clients use one client id and throw each other out, on several nodes: give each its own"
-            ),
-        }
     }
 
     /// Whether all that the old connection published is with the nodes it was for.

@@ -19,7 +19,7 @@ use super::super::connection::State;
 use super::super::keeping::Due;
 use super::super::subscribing::{NewRoutes, Replay};
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
-use super::Step;
+use super::{CLOSED_MAX, Step};
 
 /// A session that this node has claimed, for a connection that waits for it.
 pub(in crate::shard) struct Taken {
@@ -46,6 +46,9 @@ impl Shard {
         let yields = YieldReader::default();
         let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
         self.moves.taking.insert(client.clone(), taken);
+        if let Some(older) = self.moves.closed.remove(client) {
+            self.hear_of_takeover(client.clone(), older);
+        }
         self.carry_out_taking(client, actions);
     }
 
@@ -63,6 +66,17 @@ impl Shard {
         };
         let actions = taken.machine.handle(now, event);
         self.carry_out_taking(client, actions);
+    }
+
+    /// The connection that was taken over on another node came from there.
+    pub(super) fn hear_of_takeover(&mut self, client: Arc<str>, older: String) {
+        let taken = self.moves.taking.get(&client);
+        let newer = taken.and_then(|taken| self.connections.get(taken.connection as usize)).map(|newer| newer.peer);
+        match (older.parse(), newer) {
+            (Ok(older), Some(newer)) => self.count_takeover(&client, older, newer),
+            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => _ = self.moves.closed.insert(client, older),
+            _ => {}
+        }
     }
 
     fn carry_out_taking(&mut self, client: &Arc<str>, actions: TakingActions) {

@@ -222,7 +222,7 @@ fn check(state: &ControlState) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn every_state_is_in_order(acts in any_acts()) {
@@ -318,6 +318,40 @@ proptest! {
         let mut open: BTreeMap<ClientId, BTreeSet<(NodeId, SessionEpoch)>> = BTreeMap::new();
         let mut epochs: BTreeMap<ClientId, SessionEpoch> = BTreeMap::new();
         run(&acts, |taken| note_connections(&mut open, &mut epochs, taken));
+    }
+
+    #[test]
+    fn batches_are_applied_in_their_order_and_each_once(
+        batches in prop::collection::vec((any_node(), 0_u64..3, 1_u64..5, any::<bool>()), 1..60),
+    ) {
+        let mut state = three_nodes();
+        let mut last: BTreeMap<NodeId, (Incarnation, u64)> = [A, B, C].map(|node| (node, (1, 0))).into();
+        for (place, (node, before, number, restarts)) in batches.into_iter().enumerate() {
+            let (incarnation, next) = last.get_mut(&node).expect("all three are there");
+            if restarts && number == 1 {
+                *incarnation += 1;
+                *next = 0;
+                state.apply_proposal(state.index() + 1, leader(0, restart(node, place as u64 + 1, true)));
+            }
+            let said = incarnation.saturating_sub(before / 2);
+            let filter = format!("{place}");
+            let proposal = batch(0, node, said, number, vec![routes(&[&filter], &[])]);
+            let applied = state.apply_proposal(state.index() + 1, proposal);
+            let is_next = said == *incarnation && number == *next + 1;
+            prop_assert_eq!(applied.ignored, !is_next);
+            prop_assert_eq!(state.route(&filter.into()).count(), usize::from(is_next));
+            *next += u64::from(is_next);
+            prop_assert_eq!(state.batch_number(node), Some(*next));
+        }
+    }
+
+    #[test]
+    fn an_entry_of_the_log_can_be_written_and_read(acts in any_acts(), number in any::<u64>()) {
+        let mut commands = Vec::new();
+        run(&acts, |taken| commands.push(taken.command.clone()));
+        let proposal = batch(number, A, 1, number, commands);
+        let bytes = postcard::to_allocvec(&proposal).expect("it can be written");
+        prop_assert_eq!(postcard::from_bytes(&bytes), Ok(proposal));
     }
 
     #[test]
