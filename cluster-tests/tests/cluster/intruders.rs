@@ -131,7 +131,8 @@ fn field_case_46_a_node_does_not_start_without_a_secret() {
     for secret in [None, Some(""), Some("   \n"), Some("short"), Some("changeme"), Some("secret")] {
         for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
             let stranger = Stranger { secret, name: "n1", bind: bind.into(), seeds: Vec::new() };
-            let process = stranger.install().launch();
+            let installation = stranger.install();
+            let process = installation.launch();
             let status = process.exit_status(START);
             assert!(!status.success(), "it runs with the secret {secret:?} on {bind}");
             assert!(process.log().text().contains("secret"), "{}", process.log().text());
