@@ -134,13 +134,8 @@ pub(crate) enum Control {
         reason: String,
     },
     /// A member is to go, for the leader. `force`: it is somebody else who says so.
-    Depart {
-        hops: u8,
-        request: u64,
-        asker: u128,
-        who: String,
-        force: bool,
-    },
+    /// `again`: so said an earlier request, of which it is not known what came of it.
+    Depart { hops: u8, request: u64, asker: u128, who: String, force: bool, again: bool },
     DepartAnswer {
         request: u64,
         refused: Option<String>,
