@@ -93,16 +93,13 @@ async fn main() {
     let start = Instant::now();
     let mut nodes = Vec::new();
     for id in 1..=3_u128 {
-        let audience = Arc::new(Clients {
-            start,
-            group: OnceLock::new(),
-            answered: AtomicU64::new(0),
-            delays: Mutex::default(),
-        });
+        let audience =
+            Arc::new(Clients { start, group: OnceLock::new(), answered: AtomicU64::new(0), delays: Mutex::default() });
         let dir = dir.as_ref().map(|dir| dir.join(id.to_string()));
         let options = Options { dir, ..Options::new(NodeId(id), &format!("n{id}"), id as u64) };
         let port = Arc::new(Port(net.clone(), NodeId(id)));
-        let group = Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| true)).await.expect("starts");
+        let group =
+            Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| true)).await.expect("starts");
         assert!(audience.group.set(group.clone()).is_ok());
         let (inbox, mut parcels) = tokio::sync::mpsc::unbounded_channel::<Parcel>();
         net.inboxes.lock().expect("no panic").insert(NodeId(id), inbox);
@@ -133,7 +130,10 @@ async fn main() {
             for (id, (group, _)) in (1..).zip(&nodes) {
                 let now = start.elapsed().as_micros() as u64;
                 let client = format!("client-{id}-{ticket}").into();
-                group.propose([(ticket << 40 | now, Command::Acquire { client, clean: true, expiry_secs: 0, will: None })]);
+                group.propose([(
+                    ticket << 40 | now,
+                    Command::Acquire { client, clean: true, expiry_secs: 0, will: None },
+                )]);
             }
         }
         proposed = proposed.max(due.min(each));
@@ -145,7 +145,8 @@ async fn main() {
     }
     let (took, used) = (began.elapsed(), cpu().checked_sub(cpu_before).unwrap_or_default());
     let total = 2 * each * nodes.len() as u64;
-    let mut delays: Vec<u32> = nodes.iter().flat_map(|(_, audience)| audience.delays.lock().expect("no panic").clone()).collect();
+    let mut delays: Vec<u32> =
+        nodes.iter().flat_map(|(_, audience)| audience.delays.lock().expect("no panic").clone()).collect();
     delays.sort_unstable();
     let at = |part: f64| delays[((delays.len() - 1) as f64 * part) as usize];
     println!(
