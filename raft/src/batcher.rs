@@ -2,9 +2,9 @@
 //!
 //! Commands are encoded where they are proposed, into one buffer; what else is kept of a command until its outcome comes is its ticket.
 //!
-//! What a batch costs, it costs on every node: an entry of the log, a sync, messages. So the first command after a pause goes at once, and under load batches wait for company: the next one goes [`PACE_MS`]
-//! after the one before, or earlier if [`WORTHWHILE`] commands have come and the one before is applied. When answers take longer than that, up to
-//! [`UNDER_WAY_MAX`] are under way.
+//! What a batch costs, it costs on every node: an entry of the log, a sync, messages. So under load batches wait for company: there is one every [`PACE_MS`], or earlier if
+//! [`WORTHWHILE`] commands have come and the batch before is applied. What is not used of that pace is saved up, [`SAVED_MAX`] batches at most, so a node with little to propose proposes at once. When
+//! answers take longer, up to [`UNDER_WAY_MAX`] are under way.
 //!
 //! Invariants:
 //! - batches are numbered from 1 in each incarnation, and outcomes come in that order, each once;
@@ -39,6 +39,8 @@ pub const UNDER_WAY_MAX: usize = 4;
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Milliseconds between batches that are small.
 pub const PACE_MS: u64 = 4;
+/// Batches that need not keep the pace after a time with few.
+pub const SAVED_MAX: u64 = 8;
 /// Commands that are worth a batch of their own.
 pub const WORTHWHILE: usize = 64;
 /// Milliseconds until what was sent and not applied is sent again.
@@ -61,8 +63,8 @@ struct Waiting {
     number: u64,
     tickets: Vec<Ticket>,
     commands: Vec<u8>,
-    /// When the last batch was made of them, by the boot clock.
-    started_at: u64,
+    /// Until when the pace is used up by batches that went before, by the boot clock.
+    paced_until: u64,
     /// Full batches that were gathered while others were under way.
     full: VecDeque<(Vec<Ticket>, Bytes)>,
     under_way: VecDeque<UnderWay>,
@@ -159,7 +161,7 @@ impl Batcher {
     /// When to look again, in milliseconds of the boot clock, if nothing wakes before.
     pub fn next_at(&self) -> Option<u64> {
         let waiting = self.waiting.lock();
-        let follow = (!waiting.tickets.is_empty()).then_some(waiting.started_at + PACE_MS);
+        let follow = (!waiting.tickets.is_empty()).then_some(waiting.next_paced_at());
         let follow = follow.filter(|_| waiting.under_way.len() < UNDER_WAY_MAX);
         let again = waiting.under_way.front().and_then(|first| first.sent_at).map(|at| at + RESEND_MS);
         follow.into_iter().chain(again).min()
@@ -222,9 +224,14 @@ impl Waiting {
         self.full.push_back((tickets, Bytes::from(commands)));
     }
 
+    /// When a small batch may go.
+    fn next_paced_at(&self) -> u64 {
+        self.paced_until.saturating_sub((SAVED_MAX - 1) * PACE_MS)
+    }
+
     /// Whether a batch may go now.
     fn may_start(&self, now: u64) -> bool {
-        let paced = now >= self.started_at + PACE_MS;
+        let paced = now >= self.next_paced_at();
         let worthwhile = self.tickets.len() >= WORTHWHILE && self.under_way.is_empty();
         let gathered = !self.tickets.is_empty() && (paced || worthwhile);
         self.under_way.len() < UNDER_WAY_MAX && (gathered || !self.full.is_empty())
@@ -237,7 +244,7 @@ impl Waiting {
             }
             let Some((tickets, commands)) = self.full.pop_front() else { return };
             self.number += 1;
-            self.started_at = now;
+            self.paced_until = self.paced_until.max(now) + PACE_MS;
             let (number, count) = (self.number, tickets.len() as u32);
             self.under_way.push_back(UnderWay { number, tickets, count, commands, sent_at: None });
         }
@@ -255,6 +262,13 @@ mod tests {
     fn begun() -> Batcher {
         let batcher = Batcher::default();
         batcher.begin(3, 0);
+        batcher
+    }
+
+    /// With nothing saved up at `now`.
+    fn busy(now: u64) -> Batcher {
+        let batcher = begun();
+        batcher.waiting.lock().paced_until = now + (SAVED_MAX - 1) * PACE_MS;
         batcher
     }
 
@@ -282,9 +296,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_goes_at_once_and_small_batches_keep_a_pace() {
+    fn batches_go_at_once_after_a_pause() {
         let batcher = begun();
         let now = boot_ms();
+        for ticket in 0..10 {
+            batcher.propose([(ticket, will_done(ticket))]);
+            let sent = batcher.to_send(1, now);
+            assert_eq!(sent.len(), usize::from(ticket < SAVED_MAX), "{sent:?}");
+            batcher.applied(3, ticket + 1);
+        }
+    }
+
+    #[test]
+    fn small_batches_keep_a_pace() {
+        let now = boot_ms();
+        let batcher = busy(now);
         batcher.propose([(0, will_done(0))]);
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1)]);
         batcher.propose([(1, will_done(1))]);
@@ -297,8 +323,8 @@ mod tests {
 
     #[test]
     fn many_commands_go_as_soon_as_those_before_are_applied() {
-        let batcher = begun();
         let now = boot_ms();
+        let batcher = busy(now);
         batcher.propose([(0, will_done(0))]);
         batcher.to_send(1, now);
         batcher.propose((1..=WORTHWHILE as u64).map(|ticket| (ticket, will_done(ticket))));
@@ -322,26 +348,26 @@ mod tests {
 
     #[test]
     fn what_is_not_applied_is_sent_again_in_order() {
-        let batcher = begun();
+        let batcher = busy(boot_ms() + 200);
         batcher.propose((0..5000).map(|ticket| (ticket, will_done(ticket))));
         let now = boot_ms();
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 4096)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS)), [(2, 904)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + 100)), []);
+        assert_eq!(numbers(&batcher.to_send(1, now + 400)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450)), []);
         assert_eq!(batcher.applied(3, 1).len(), 4096);
         batcher.send_again();
-        assert_eq!(numbers(&batcher.to_send(1, now + 100)), [(2, 904)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + 100 + RESEND_MS)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450 + RESEND_MS)), [(2, 904)]);
     }
 
     #[test]
     fn batches_end_at_a_mebibyte_and_commands_at_two() {
-        let batcher = begun();
+        let batcher = busy(boot_ms() + 1000);
         let sized = |bytes: usize| Command::WillDone { client: "c".repeat(bytes).into(), epoch: 1 };
         batcher.propose([(0, sized(600_000)), (1, sized(600_000)), (2, sized(1_500_000)), (3, sized(3_000_000))]);
         let now = boot_ms();
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1), (2, 1)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS)), [(3, 1)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 2000)), [(1, 1), (2, 1), (3, 1)], "and the others again");
         assert_eq!(batcher.discarded(), 1);
     }
 
