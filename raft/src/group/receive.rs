@@ -201,8 +201,8 @@ impl Inner {
             Control::Join { hops, node, name } => {
                 self.pass_on(hops, |hops| Message::Control(Control::Join { hops, node, name }));
             }
-            Control::Depart { hops, request, asker, who, force } => {
-                self.pass_on(hops, |hops| Message::Control(Control::Depart { hops, request, asker, who, force }))
+            Control::Depart { hops, request, asker, who, force, again } => {
+                self.pass_on(hops, |hops| Message::Control(Control::Depart { hops, request, asker, who, force, again }))
             }
             _ => {}
         }
