@@ -107,7 +107,6 @@ fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId,
         bytes_out: peer.bytes_out,
         queue_bytes: (peer.control_queue_bytes + peer.bulk_queue_bytes) as u64,
         forward_queue_bytes: owed.get(&peer.peer.id).map_or(0, |bytes| *bytes as u64),
-        forwarded: Vec::new(),
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
