@@ -236,12 +236,19 @@ fn a_node_that_waits_for_the_others_says_so() {
 /// Waits until these nodes are all that there is.
 #[track_caller]
 fn only(cluster: &Cluster, nodes: &[usize]) {
-    cluster.agree_within(nodes.iter().copied(), HEALED);
     let names: Vec<_> = nodes.iter().map(|node| cluster.node(*node).name().to_owned()).collect();
-    for node in nodes {
-        until("nothing is left of the others", HEALED, || {
-            cluster.node(*node).sees().is_some_and(|seen| seen.members == names)
-        });
+    let deadline = Instant::now() + HEALED;
+    loop {
+        let seen: Vec<_> = nodes.iter().map(|node| cluster.node(*node).sees()).collect();
+        if seen.iter().all(|seen| seen.as_ref().is_some_and(|seen| seen.ready && seen.live == names && seen.members == names)) {
+            return;
+        }
+        if Instant::now() > deadline {
+            let told: Vec<_> = nodes.iter().map(|node| (status(cluster.node(*node)), cluster.node(*node).log().text())).collect();
+            let told: Vec<_> = told.iter().map(|(status, log)| format!("{status:#}\n{log}")).collect();
+            panic!("{names:?} are not all that there is: {}", told.join("\n"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
