@@ -49,7 +49,16 @@ fn id_of(node: &Node, name: &str) -> String {
 /// What all nodes must say alike.
 fn common(status: &Value) -> Value {
     let mut common = status.clone();
-    for key in ["node", "links", "grant_remaining_ms", "last_log", "applied", "apply_lag", "leader_changes_total", "suspended_total"] {
+    for key in [
+        "node",
+        "links",
+        "grant_remaining_ms",
+        "last_log",
+        "applied",
+        "apply_lag",
+        "leader_changes_total",
+        "suspended_total",
+    ] {
         common.as_object_mut().expect("an object").remove(key);
     }
     for node in common["nodes"].as_array_mut().expect("a list") {
@@ -109,8 +118,8 @@ fn pages(node: &Node, limit: usize) -> (Vec<(String, String)>, BTreeSet<String>)
 #[track_caller]
 fn page(node: &Node, limit: usize, after: &str) -> Value {
     let path = format!("/api/v1/clients?limit={limit}{after}");
-    let (status, body) =
-        get(node.admin_address(), &path, PATIENCE).unwrap_or_else(|error| panic!("{} has no list: {error}", node.name()));
+    let (status, body) = get(node.admin_address(), &path, PATIENCE)
+        .unwrap_or_else(|error| panic!("{} has no list: {error}", node.name()));
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).expect("JSON")
 }
@@ -207,7 +216,8 @@ fn metrics_have_the_families_of_a_cluster_and_each_series_once() {
 #[track_caller]
 fn each_series_once(node: &Node) {
     let (_, metrics) = node.ask("/metrics").expect("an answer");
-    let series: Vec<_> = metrics.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' ')).collect();
+    let series: Vec<_> =
+        metrics.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' ')).collect();
     let distinct: BTreeSet<_> = series.iter().map(|(series, _)| series).collect();
     assert_eq!(series.len(), distinct.len(), "{metrics}");
 }
@@ -219,7 +229,8 @@ fn a_node_that_waits_for_the_others_says_so() {
     let node = cluster.node(N1);
     node.launch();
     until("it says why it is not ready", READY, || {
-        node.ask("/health/ready").is_some_and(|(status, body)| status == 503 && body.contains("joining: this node is in no cluster"))
+        node.ask("/health/ready")
+            .is_some_and(|(status, body)| status == 503 && body.contains("joining: this node is in no cluster"))
     });
     assert_eq!(node.ask("/health/live").map(|(status, _)| status), Some(200));
     assert_eq!(node.ask("/health/startup").map(|(status, _)| status), Some(503));
@@ -240,11 +251,15 @@ fn only(cluster: &Cluster, nodes: &[usize]) {
     let deadline = Instant::now() + HEALED;
     loop {
         let seen: Vec<_> = nodes.iter().map(|node| cluster.node(*node).sees()).collect();
-        if seen.iter().all(|seen| seen.as_ref().is_some_and(|seen| seen.ready && seen.live == names && seen.members == names)) {
+        if seen
+            .iter()
+            .all(|seen| seen.as_ref().is_some_and(|seen| seen.ready && seen.live == names && seen.members == names))
+        {
             return;
         }
         if Instant::now() > deadline {
-            let told: Vec<_> = nodes.iter().map(|node| (status(cluster.node(*node)), cluster.node(*node).log().text())).collect();
+            let told: Vec<_> =
+                nodes.iter().map(|node| (status(cluster.node(*node)), cluster.node(*node).log().text())).collect();
             let told: Vec<_> = told.iter().map(|(status, log)| format!("{status:#}\n{log}")).collect();
             panic!("{names:?} are not all that there is: {}", told.join("\n"));
         }
@@ -295,7 +310,9 @@ fn nodes_leave_for_good() {
 #[test]
 fn a_dead_node_is_taken_out() {
     let cluster = Cluster::three();
-    let force = |node: usize, who: &str| cluster.node(node).command("/api/v1/cluster/force-leave", &format!("{{\"node\":\"{who}\"}}"));
+    let force = |node: usize, who: &str| {
+        cluster.node(node).command("/api/v1/cluster/force-leave", &format!("{{\"node\":\"{who}\"}}"))
+    };
     let (status, refused) = force(N1, "n3");
     assert!(status == 409 && refused["code"] == "refused", "{status}: {refused}");
     assert_eq!(force(N1, "n9").0, 404);
@@ -311,7 +328,10 @@ fn a_dead_node_is_taken_out() {
     // It comes back all the same, is told, and harms nobody.
     cluster.node(N3).launch();
     until("it is told", HEALED, || {
-        cluster.node(N3).ask("/health/ready").is_some_and(|(status, body)| status == 503 && body.contains("no member any more"))
+        cluster
+            .node(N3)
+            .ask("/health/ready")
+            .is_some_and(|(status, body)| status == 503 && body.contains("no member any more"))
     });
     only(&cluster, &[N1, N2]);
     cluster.node(N3).kill();

@@ -352,7 +352,9 @@ impl Inner {
         }
         let refused = self.join_refused.lock().clone();
         match (self.is_member(), self.leader()) {
-            (false, _) | (true, None) if let Some(reason) = refused => format!("another node does not take this one: {reason}"),
+            (false, _) | (true, None) if let Some(reason) = refused => {
+                format!("another node does not take this one: {reason}")
+            }
             (false, _) => "the cluster has not taken this node as a member".to_owned(),
             (true, None) => "the cluster has no leader".to_owned(),
             (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),

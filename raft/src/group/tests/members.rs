@@ -78,6 +78,21 @@ async fn a_member_leaves_and_its_sessions_end() {
     }
 }
 
+/// Its wish to be a member is still fresh; it runs on, and knows that it has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_right_after_it_joined_stays_away() {
+    let mut scene = Scene::of(3).await;
+    let late = scene.start(4, None).await;
+    late.register().await;
+    until("it is a voter", || voters(&scene, 1).contains(&4)).await;
+    scene.nodes[&4].group.leave(deadline()).await.expect("leaves");
+    for number in 0..50 {
+        scene.nodes[&1].ask(number, acquire("c")).await;
+        let members = scene.nodes[&1].group.status().members;
+        assert!(members.iter().all(|member| member.id != NodeId(4)), "{members:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_dead_are_taken_out_by_others() {
     let mut scene = Scene::of(3).await;
