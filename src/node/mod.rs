@@ -40,11 +40,11 @@ use crate::listener::tls::{TlsError, TlsReload};
 use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
-use crate::shard::grant::Grant;
-use crate::shard::{ControlPlane, Deadlines, Shared};
 use crate::shard::clock::Clock;
+use crate::shard::grant::Grant;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
+use crate::shard::{ControlPlane, Deadlines, Shared};
 
 use admin_source::{Alone, Local};
 use cluster::{ClusterError, ClusterPlane, Membership, left_cluster};
@@ -324,7 +324,8 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
 }
 
 fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
-    let mut deadlines = Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
+    let mut deadlines =
+        Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
     // Who holds a session is dead after a lease, or moves on.
     deadlines.moves.give_up_ms = timers.lease.as_millis() as u64 + 2_000;
     deadlines

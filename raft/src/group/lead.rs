@@ -353,6 +353,8 @@ impl Inner {
             drop(lead);
             return self.answer_departure(asker, request, Some("another member is just leaving".to_owned()));
         }
+        // Else who has just come would be taken in again as soon as it is gone.
+        lead.joining.remove(&id);
         lead.departing = Some((Departing { id, request, asker }, now));
         drop(lead);
         if let Some(incarnation) = incarnation {
@@ -368,6 +370,9 @@ impl Inner {
         let gone = !members.nodes.contains_key(&departing.id);
         if gone || now.saturating_sub(at) >= WISH_MS {
             lead.departing = None;
+        }
+        if gone {
+            lead.joining.remove(&departing.id);
         }
         drop(lead);
         if gone {

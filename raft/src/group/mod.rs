@@ -379,11 +379,12 @@ impl Inner {
         if self.log.cluster() == 0 {
             return format!("this node is in no cluster, and sees {} others", self.rpc.linked().len());
         }
+        let refused = self.join_refused.lock().clone();
         match (self.is_member(), self.leader()) {
-            (false, _) => match &*self.join_refused.lock() {
-                Some(reason) => format!("the cluster does not take this node as a member: {reason}"),
-                None => "the cluster has not taken this node as a member".to_owned(),
-            },
+            (false, _) | (true, None) if let Some(reason) = refused => {
+                format!("another node does not take this one: {reason}")
+            }
+            (false, _) => "the cluster has not taken this node as a member".to_owned(),
             (true, None) => "the cluster has no leader".to_owned(),
             (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),
             (true, Some(leader)) => {

@@ -160,6 +160,13 @@ impl Inner {
                 self.rpc.answered(from.0, request, Answer::Depart(refused));
             }
             Control::Vote { request, rpc } => {
+                // It is judged all the same: this node may be the one that is behind.
+                let members = self.members().nodes;
+                if members.contains_key(&self.me()) && !members.contains_key(&from.0) {
+                    let reason =
+                        "it is no member any more, and must begin anew with an empty data directory".to_owned();
+                    self.rpc.control(from, Control::JoinRefused { reason });
+                }
                 let inner = self.clone();
                 self.runtime.spawn(async move {
                     if let Ok(answer) = inner.raft.vote(rpc).await {

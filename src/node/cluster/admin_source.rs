@@ -102,7 +102,8 @@ impl Clustered {
 
     async fn all_clients(&self, asked: PageRequest) -> view::ClientPage {
         let others = self.others();
-        let question = || Question::Clients { limit: asked.limit as u32, after: asked.after.as_deref().map(str::to_owned) };
+        let question =
+            || Question::Clients { limit: asked.limit as u32, after: asked.after.as_deref().map(str::to_owned) };
         let own = self.page_of(self.local.shared.node, &self.local.name, question());
         let pages = others.iter().map(|other| self.page_of(other.id, &other.name, question()));
         let (own, mut parts) = tokio::join!(own, join_all(pages));
@@ -118,7 +119,10 @@ impl Clustered {
         pick: fn(Answer) -> Option<Option<T>>,
     ) -> Result<Option<T>, Trouble> {
         let ask = async |node: NodeId| self.questions.ask(node, question.clone()).await.and_then(pick);
-        let holder = self.plane.group().and_then(|group| group.read(|state| state.session(client_id).map(|session| session.holder)));
+        let holder = self
+            .plane
+            .group()
+            .and_then(|group| group.read(|state| state.session(client_id).map(|session| session.holder)));
         let mut nodes = self.others();
         nodes.push(Other { id: self.local.shared.node, name: self.local.name.clone() });
         let mut silent = Vec::new();
@@ -153,7 +157,11 @@ impl Clustered {
                 .hint("`holdfast cluster leave` takes it out of that one, for good"));
         }
         if !links.add_seed(&address) {
-            return Err(Trouble::new(409, "too_many_seeds", "this node looks for others at too many addresses already"));
+            return Err(Trouble::new(
+                409,
+                "too_many_seeds",
+                "this node looks for others at too many addresses already",
+            ));
         }
         info!(event = "join", address, "nodes are looked for at another address by way of the admin port");
         let mut stages = self.stage.clone();
@@ -189,8 +197,12 @@ impl Clustered {
 
 fn nodes_missing(client_id: &str, silent: &[Arc<str>]) -> Trouble {
     let names = silent.join(", ");
-    Trouble::new(503, "node_missing", format!("{names} does not answer, and no other node has a session of {client_id:?}"))
-        .hint("`holdfast cluster status` says which nodes are there")
+    Trouble::new(
+        503,
+        "node_missing",
+        format!("{names} does not answer, and no other node has a session of {client_id:?}"),
+    )
+    .hint("`holdfast cluster status` says which nodes are there")
 }
 
 pub(super) fn starting() -> Trouble {
@@ -200,7 +212,8 @@ pub(super) fn starting() -> Trouble {
 fn named(group: &Group, node: &str) -> Option<NodeId> {
     let members = group.status().members;
     let by_id = u128::from_str_radix(node, 16).ok().map(NodeId);
-    let by_name = members.iter().find(|member| member.name == node).or(members.iter().find(|member| Some(member.id) == by_id));
+    let by_name =
+        members.iter().find(|member| member.name == node).or(members.iter().find(|member| Some(member.id) == by_id));
     by_name.map(|member| member.id)
 }
 

@@ -80,7 +80,11 @@ impl Departure {
     }
 
     async fn go(self, group: &Group) -> Result<(), Trouble> {
-        warn!(event = "leaving", cluster = self.cluster, "this node leaves its cluster, as it was told by way of the admin port");
+        warn!(
+            event = "leaving",
+            cluster = self.cluster,
+            "this node leaves its cluster, as it was told by way of the admin port"
+        );
         self.close_clients().await;
         match group.leave(Instant::now() + LEAVE_PATIENCE).await {
             Ok(()) => {
@@ -126,8 +130,9 @@ impl Departure {
 fn may_leave(group: &Group, own: NodeId) -> Result<(), Trouble> {
     let status = group.status();
     if status.incarnation.is_none() {
-        return Err(Trouble::new(409, "not_joined", "this node is not one of the cluster now")
-            .hint("a node that cannot join is stopped, and taken out by `holdfast cluster force-leave` on another one"));
+        return Err(Trouble::new(409, "not_joined", "this node is not one of the cluster now").hint(
+            "a node that cannot join is stopped, and taken out by `holdfast cluster force-leave` on another one",
+        ));
     }
     let live: Vec<NodeId> = group.read(|state| state.live_nodes().map(|node| node.id).collect());
     let voters: Vec<NodeId> = status.members.iter().filter(|member| member.voter).map(|member| member.id).collect();

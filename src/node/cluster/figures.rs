@@ -46,9 +46,13 @@ fn shards(out: &mut Exposition, metrics: &Metrics) {
 fn control_state(out: &mut Exposition, group: &Group) {
     let counts = group.read(holdfast_raft::ControlState::counts);
     let status = group.status();
-    out.family("cluster_sessions", Kind::Gauge, "Client ids with a lease in the control state, by whether their client is there.")
-        .sample(&[("state", "connected")], counts.connected as f64)
-        .sample(&[("state", "offline")], counts.leases.saturating_sub(counts.connected) as f64);
+    out.family(
+        "cluster_sessions",
+        Kind::Gauge,
+        "Client ids with a lease in the control state, by whether their client is there.",
+    )
+    .sample(&[("state", "connected")], counts.connected as f64)
+    .sample(&[("state", "offline")], counts.leases.saturating_sub(counts.connected) as f64);
     let mut gauge = |name, help, value: usize| out.single(name, Kind::Gauge, help, value as f64);
     gauge("cluster_claims", "Sessions that are about to move to another node.", counts.claims);
     gauge("cluster_wills_due", "Wills that are due and not yet published.", counts.wills_due);
@@ -61,11 +65,19 @@ fn control_state(out: &mut Exposition, group: &Group) {
     );
     let mut counter = |name, help, value: u64| out.single(name, Kind::Counter, help, value as f64);
     counter("cluster_commands_dropped_total", "Commands that the control plane did not take.", status.discarded);
-    counter("cluster_messages_refused_total", "Messages of other nodes that were not understood, or too many.", status.refused_messages);
+    counter(
+        "cluster_messages_refused_total",
+        "Messages of other nodes that were not understood, or too many.",
+        status.refused_messages,
+    );
 }
 
 fn of_links(out: &mut Exposition, counts: &LinkCounts) {
-    out.family("cluster_link_refusals_total", Kind::Counter, "Connections between nodes that were refused, by whom and why.");
+    out.family(
+        "cluster_link_refusals_total",
+        Kind::Counter,
+        "Connections between nodes that were refused, by whom and why.",
+    );
     for refusal in Refusal::ALL {
         let label = ("reason", refusal.label());
         out.sample(&[("by", "this_node"), label], counts.refused(refusal) as f64);
@@ -77,7 +89,15 @@ fn of_links(out: &mut Exposition, counts: &LinkCounts) {
         .sample(&[("to", "down")], downs as f64);
     let mut counter = |name, help, value: u64| out.single(name, Kind::Counter, help, value as f64);
     counter("cluster_link_timeouts_total", "Greetings between nodes that did not end in time.", counts.timed_out());
-    counter("cluster_link_evictions_total", "Connections closed unproven because there were too many.", counts.evicted());
-    counter("cluster_control_overflows_total", "Control connections closed because their queue was full.", counts.control_overflows());
+    counter(
+        "cluster_link_evictions_total",
+        "Connections closed unproven because there were too many.",
+        counts.evicted(),
+    );
+    counter(
+        "cluster_control_overflows_total",
+        "Control connections closed because their queue was full.",
+        counts.control_overflows(),
+    );
     counter("cluster_bulk_full_total", "Bulk frames that found their queue full.", counts.bulk_full());
 }

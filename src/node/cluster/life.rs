@@ -83,7 +83,10 @@ impl Life {
                 self.stage.send_replace(Stage::Joining("the node leaves its cluster".to_owned()));
                 continue;
             }
-            warn!(event = "expelled", "the cluster has given this node up: its clients are closed, and it registers anew");
+            warn!(
+                event = "expelled",
+                "the cluster has given this node up: its clients are closed, and it registers anew"
+            );
             self.stage.send_replace(Stage::Joining("given up by the others".to_owned()));
         }
     }
@@ -115,7 +118,11 @@ impl Life {
     /// A deletion that everybody has forgotten must not be undone: the others have everything that still is.
     fn drop_retained(&self) {
         let writes = self.shared.retained.write().clear();
-        warn!(event = "retained", dropped = writes.len(), "this node was away for long: its retained messages come from the others");
+        warn!(
+            event = "retained",
+            dropped = writes.len(),
+            "this node was away for long: its retained messages come from the others"
+        );
         retained_sync::write(self.storage.as_ref(), &self.shared, writes);
     }
 
@@ -153,7 +160,8 @@ impl Life {
     /// Sessions that are another node's by now, or have ended, go.
     async fn drop_what_is_not_ours(&self) {
         let own = self.shared.node;
-        let mut of_shards: Vec<HashMap<Arc<str>, (u64, u64)>> = self.shared.mailboxes.iter().map(|_| HashMap::new()).collect();
+        let mut of_shards: Vec<HashMap<Arc<str>, (u64, u64)>> =
+            self.shared.mailboxes.iter().map(|_| HashMap::new()).collect();
         self.group.read(|state| {
             for (client, session) in state.sessions_of(own) {
                 let shard = usize::from(self.shared.shard_of(client));
@@ -253,7 +261,8 @@ impl Work {
 
     pub fn is_done(&self) -> bool {
         let now = self.shared.clock.now();
-        let turns = self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
+        let turns =
+            self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
         turns && self.commits(now)
     }
 

@@ -108,12 +108,8 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     let questions = begin_to_tell(&beginning, stages);
     let Beginning { config, cluster, shared, storage, plane, alone, .. } = beginning;
     let retained = RetainedSync::start(shared.clone(), storage.clone(), plane.clone());
-    let switchboard = Arc::new(Switchboard {
-        shared: shared.clone(),
-        plane: plane.clone(),
-        retained: retained.clone(),
-        questions,
-    });
+    let switchboard =
+        Arc::new(Switchboard { shared: shared.clone(), plane: plane.clone(), retained: retained.clone(), questions });
     let own = Peer {
         id: shared.node,
         name: config.node.name.as_str().into(),

@@ -64,7 +64,8 @@ type Members = BTreeMap<NodeId, view::Member>;
 
 fn take_nodes(members: &mut Members, state: &ControlState) {
     for node in state.nodes() {
-        let member = members.entry(node.id).or_insert_with(|| view::Member { id: id(node.id), ..view::Member::default() });
+        let member =
+            members.entry(node.id).or_insert_with(|| view::Member { id: id(node.id), ..view::Member::default() });
         member.name = node.name.to_string();
         member.incarnation = node.incarnation;
         member.live = node.live;
@@ -73,7 +74,8 @@ fn take_nodes(members: &mut Members, state: &ControlState) {
 
 fn take_members(members: &mut Members, of_group: &[MemberView], leader: Option<NodeId>) {
     for there in of_group {
-        let member = members.entry(there.id).or_insert_with(|| view::Member { id: id(there.id), ..view::Member::default() });
+        let member =
+            members.entry(there.id).or_insert_with(|| view::Member { id: id(there.id), ..view::Member::default() });
         member.name = there.name.clone();
         member.voter = there.voter;
         member.leader = leader == Some(there.id);
@@ -107,7 +109,6 @@ fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId,
         bytes_out: peer.bytes_out,
         queue_bytes: (peer.control_queue_bytes + peer.bulk_queue_bytes) as u64,
         forward_queue_bytes: owed.get(&peer.peer.id).map_or(0, |bytes| *bytes as u64),
-        forwarded: Vec::new(),
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
@@ -136,9 +137,16 @@ mod tests {
 
     #[test]
     fn a_majority_is_critical_when_it_has_no_voter_to_spare() {
-        for (live, dead, critical) in
-            [(3, 0, false), (2, 1, true), (5, 0, false), (4, 1, false), (3, 2, true), (2, 0, true), (1, 0, true), (4, 0, false)]
-        {
+        for (live, dead, critical) in [
+            (3, 0, false),
+            (2, 1, true),
+            (5, 0, false),
+            (4, 1, false),
+            (3, 2, true),
+            (2, 0, true),
+            (1, 0, true),
+            (4, 0, false),
+        ] {
             assert_eq!(is_critical(&voters(live, dead)), critical, "{live} live, {dead} dead");
         }
     }
@@ -162,7 +170,8 @@ mod tests {
     #[test]
     fn a_name_has_one_link_which_is_that_of_the_node_that_is_there() {
         let member = |live| view::Member { live, ..view::Member::default() };
-        let members = BTreeMap::from([(NodeId(2), member(false)), (NodeId(3), member(true)), (NodeId(4), member(false))]);
+        let members =
+            BTreeMap::from([(NodeId(2), member(false)), (NodeId(3), member(true)), (NodeId(4), member(false))]);
         let peers = vec![peer(2, "n2", false), peer(3, "n2", true), peer(4, "n3", false), peer(9, "gone", false)];
         let links = links_of(&members, peers, &BTreeMap::from([(NodeId(3), 77)]));
         let told: Vec<_> = links.iter().map(|link| (link.peer.as_str(), link.up, link.queue_bytes)).collect();

@@ -347,7 +347,9 @@ impl ClusterPlane {
                 other(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
             }
             Effect::ShareRouteSet { share, node, members } => {
-                other(node).into_iter().for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
+                other(node)
+                    .into_iter()
+                    .for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
             }
             Effect::ShareRouteRemoved { share, node } => {
                 other(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
@@ -525,7 +527,6 @@ pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
         }
     });
     let filters = filters.chunks(PER_COMMAND).map(|add| Command::Routes { add: add.to_vec(), remove: Vec::new() });
-    let shares =
-        shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
+    let shares = shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
     filters.chain(shares).collect()
 }

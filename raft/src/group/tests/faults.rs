@@ -1,3 +1,5 @@
+//! The group while nodes die, freeze and are cut off.
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

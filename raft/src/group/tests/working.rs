@@ -1,3 +1,5 @@
+//! The group when nothing fails: elections, proposals, grants.
+
 use super::scene::{Scene, acquire, deadline, options, until};
 use crate::command::{Command, Effect, NodeId, Outcome};
 use crate::group::{Options, StartError};

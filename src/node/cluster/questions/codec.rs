@@ -44,8 +44,14 @@ pub(in crate::node::cluster) enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Frame {
     /// `id` is of the asker alone.
-    Ask { id: u64, question: Question },
-    Tell { id: u64, answer: Answer },
+    Ask {
+        id: u64,
+        question: Question,
+    },
+    Tell {
+        id: u64,
+        answer: Answer,
+    },
 }
 
 /// Bytes that are no frame.
@@ -124,7 +130,11 @@ mod tests {
     }
 
     fn frames() -> Vec<Frame> {
-        let page = ClientPage { clients: vec![client("a"), client("b")], next: Some("b".to_owned()), missing: vec!["n3".to_owned()] };
+        let page = ClientPage {
+            clients: vec![client("a"), client("b")],
+            next: Some("b".to_owned()),
+            missing: vec!["n3".to_owned()],
+        };
         let detail = ClientDetail { client: client("a"), subscriptions: vec![subscription("x/#")], truncated: true };
         let kicked = Kicked { client_id: "a".to_owned(), node: "n1".to_owned(), was_connected: true };
         let questions = [
