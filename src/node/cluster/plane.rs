@@ -177,9 +177,11 @@ impl ClusterPlane {
 
     /// The nodes that owe this one something and have accepted nothing for that long.
     pub fn stuck_nodes(&self, for_ms: u64) -> Vec<NodeId> {
+        let late = self.routed.lock().late(self.shared.clock.now(), for_ms);
         let owed = self.owed.lock();
         let mut stuck: Vec<NodeId> =
             owed.iter().filter(|(_, (_, stuck_ms))| *stuck_ms >= for_ms).map(|((node, _), _)| *node).collect();
+        stuck.extend(late.into_iter().filter(|node| !self.shared.is_own(*node)));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -236,7 +238,7 @@ impl ControlPlane for ClusterPlane {
     }
 
     fn is_routed(&self, from: ShardId, ticket: Ticket, index: u64) -> bool {
-        self.routed.lock().wait(index, (from, ticket)).is_some()
+        self.routed.lock().wait(self.shared.clock.now(), index, (from, ticket)).is_some()
     }
 
     fn unrouted(&self, _from: ShardId, filters: Vec<Arc<str>>) {
