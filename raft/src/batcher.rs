@@ -1,8 +1,10 @@
 //! The commands of one node on their way to the leader: gathered into numbered batches, sent again until this node has applied them.
 //!
-//! Commands are encoded where they are proposed, into one buffer; what else is kept of a command until its outcome comes is its ticket. One batch is on its way
-//! at a time while the cluster answers quickly, so the busier it is, the larger they are; when it takes longer than
-//! [`GATHER_MS`], up to [`UNDER_WAY_MAX`] follow one another.
+//! Commands are encoded where they are proposed, into one buffer; what else is kept of a command until its outcome comes is its ticket.
+//!
+//! What a batch costs, it costs on every node: an entry of the log, a sync, messages. So under load batches wait for company: there is one every [`PACE_MS`], or earlier if
+//! [`WORTHWHILE`] commands have come and the batch before is applied. What is not used of that pace is saved up, [`SAVED_MAX`] batches at most, so a node with little to propose proposes at once. When
+//! answers take longer, up to [`UNDER_WAY_MAX`] are under way.
 //!
 //! Invariants:
 //! - batches are numbered from 1 in each incarnation, and outcomes come in that order, each once;
@@ -35,8 +37,12 @@ pub const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub const UNDER_WAY_MAX: usize = 4;
 /// Bytes of commands that wait, under way and not: beyond it the node cannot keep up and its incarnation ends.
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Milliseconds after which a batch follows one that is still under way.
-pub const GATHER_MS: u64 = 2;
+/// Milliseconds between batches that are small.
+pub const PACE_MS: u64 = 4;
+/// Batches that need not keep the pace after a time with few.
+pub const SAVED_MAX: u64 = 8;
+/// Commands that are worth a batch of their own.
+pub const WORTHWHILE: usize = 64;
 /// Milliseconds until what was sent and not applied is sent again.
 const RESEND_MS: u64 = 500;
 
@@ -57,8 +63,8 @@ struct Waiting {
     number: u64,
     tickets: Vec<Ticket>,
     commands: Vec<u8>,
-    /// Since when the first of them has waited, by the boot clock.
-    since: u64,
+    /// Until when the pace is used up by batches that went before, by the boot clock.
+    paced_until: u64,
     /// Full batches that were gathered while others were under way.
     full: VecDeque<(Vec<Ticket>, Bytes)>,
     under_way: VecDeque<UnderWay>,
@@ -83,7 +89,7 @@ impl Batcher {
             self.discard(commands.into_iter().count());
             return true;
         }
-        let was_idle = waiting.under_way.is_empty() && waiting.tickets.is_empty();
+        let before = waiting.tickets.len();
         let mut room = true;
         for (ticket, command) in commands {
             if waiting.bytes > WAITING_BYTES_MAX {
@@ -93,7 +99,11 @@ impl Batcher {
                 self.discard(1);
             }
         }
-        let wake = was_idle && !waiting.tickets.is_empty();
+        let now = waiting.tickets.len();
+        // The first one sets the time at which they go; enough of them go before.
+        let enough =
+            (before < WORTHWHILE && now >= WORTHWHILE && waiting.under_way.is_empty()) || !waiting.full.is_empty();
+        let wake = (before == 0 && now > 0) || enough;
         drop(waiting);
         if wake {
             self.wake.notify_one();
@@ -151,7 +161,7 @@ impl Batcher {
     /// When to look again, in milliseconds of the boot clock, if nothing wakes before.
     pub fn next_at(&self) -> Option<u64> {
         let waiting = self.waiting.lock();
-        let follow = (!waiting.tickets.is_empty()).then_some(waiting.since + GATHER_MS);
+        let follow = (!waiting.tickets.is_empty()).then_some(waiting.next_paced_at());
         let follow = follow.filter(|_| waiting.under_way.len() < UNDER_WAY_MAX);
         let again = waiting.under_way.front().and_then(|first| first.sent_at).map(|at| at + RESEND_MS);
         follow.into_iter().chain(again).min()
@@ -166,7 +176,7 @@ impl Batcher {
         }
         let Some(batch) = waiting.under_way.pop_front() else { return Vec::new() };
         waiting.bytes -= batch.commands.len();
-        let wake = !waiting.tickets.is_empty();
+        let wake = waiting.may_start(boot_ms());
         drop(waiting);
         if wake {
             self.wake.notify_one();
@@ -195,9 +205,6 @@ impl Waiting {
             self.commands.truncate(start);
             return false;
         }
-        if self.tickets.is_empty() {
-            self.since = boot_ms();
-        }
         if start > 0 && start + len > BATCH_BYTES_MAX {
             let rest = self.commands.split_off(start);
             self.fill();
@@ -217,14 +224,27 @@ impl Waiting {
         self.full.push_back((tickets, Bytes::from(commands)));
     }
 
+    /// When a small batch may go.
+    fn next_paced_at(&self) -> u64 {
+        self.paced_until.saturating_sub((SAVED_MAX - 1) * PACE_MS)
+    }
+
+    /// Whether a batch may go now.
+    fn may_start(&self, now: u64) -> bool {
+        let paced = now >= self.next_paced_at();
+        let worthwhile = self.tickets.len() >= WORTHWHILE && self.under_way.is_empty();
+        let gathered = !self.tickets.is_empty() && (paced || worthwhile);
+        self.under_way.len() < UNDER_WAY_MAX && (gathered || !self.full.is_empty())
+    }
+
     fn start_batches(&mut self, now: u64) {
-        while self.under_way.len() < UNDER_WAY_MAX {
-            let waited = self.under_way.is_empty() || now >= self.since + GATHER_MS;
-            if self.full.is_empty() && waited && !self.tickets.is_empty() {
+        while self.may_start(now) {
+            if self.full.is_empty() {
                 self.fill();
             }
             let Some((tickets, commands)) = self.full.pop_front() else { return };
             self.number += 1;
+            self.paced_until = self.paced_until.max(now) + PACE_MS;
             let (number, count) = (self.number, tickets.len() as u32);
             self.under_way.push_back(UnderWay { number, tickets, count, commands, sent_at: None });
         }
@@ -242,6 +262,13 @@ mod tests {
     fn begun() -> Batcher {
         let batcher = Batcher::default();
         batcher.begin(3, 0);
+        batcher
+    }
+
+    /// With nothing saved up at `now`.
+    fn busy(now: u64) -> Batcher {
+        let batcher = begun();
+        batcher.waiting.lock().paced_until = now + (SAVED_MAX - 1) * PACE_MS;
         batcher
     }
 
@@ -263,48 +290,84 @@ mod tests {
         assert!(batcher.applied(3, 2).is_empty());
         assert!(batcher.applied(2, 1).is_empty());
         assert_eq!(batcher.applied(3, 1), [10, 11]);
-        assert_eq!(numbers(&batcher.to_send(1, now)), [(2, 1)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS)), [(2, 1)]);
         assert!(batcher.applied(3, 1).is_empty());
         assert_eq!(batcher.applied(3, 2), [12]);
     }
 
     #[test]
-    fn one_batch_is_under_way_while_the_cluster_is_quick_and_four_at_most() {
+    fn batches_go_at_once_after_a_pause() {
         let batcher = begun();
-        batcher.propose([(0, will_done(0))]);
         let now = boot_ms();
+        for ticket in 0..10 {
+            batcher.propose([(ticket, will_done(ticket))]);
+            let sent = batcher.to_send(1, now);
+            assert_eq!(sent.len(), usize::from(ticket < SAVED_MAX), "{sent:?}");
+            batcher.applied(3, ticket + 1);
+        }
+    }
+
+    #[test]
+    fn small_batches_keep_a_pace() {
+        let now = boot_ms();
+        let batcher = busy(now);
+        batcher.propose([(0, will_done(0))]);
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1)]);
-        for round in 1..6 {
+        batcher.propose([(1, will_done(1))]);
+        batcher.applied(3, 1);
+        assert_eq!(batcher.next_at(), Some(now + PACE_MS));
+        assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS - 1)), []);
+        batcher.propose([(2, will_done(2))]);
+        assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS)), [(2, 2)]);
+    }
+
+    #[test]
+    fn many_commands_go_as_soon_as_those_before_are_applied() {
+        let now = boot_ms();
+        let batcher = busy(now);
+        batcher.propose([(0, will_done(0))]);
+        batcher.to_send(1, now);
+        batcher.propose((1..=WORTHWHILE as u64).map(|ticket| (ticket, will_done(ticket))));
+        assert_eq!(numbers(&batcher.to_send(1, now)), [], "one is under way");
+        batcher.applied(3, 1);
+        assert_eq!(numbers(&batcher.to_send(1, now)), [(2, WORTHWHILE as u32)]);
+    }
+
+    #[test]
+    fn four_batches_are_under_way_at_most() {
+        let batcher = begun();
+        let now = boot_ms();
+        for round in 0..6 {
             batcher.propose([(round, will_done(round))]);
-            let since = batcher.waiting.lock().since;
-            assert_eq!(numbers(&batcher.to_send(1, since)), []);
-            let sent = numbers(&batcher.to_send(1, boot_ms() + GATHER_MS));
+            let sent = batcher.to_send(1, now + round * PACE_MS);
             assert_eq!(sent.len(), usize::from(round < 4), "{sent:?}");
         }
         assert_eq!(batcher.applied(3, 1), [0]);
-        assert_eq!(numbers(&batcher.to_send(1, boot_ms() + GATHER_MS)), [(5, 2)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 6 * PACE_MS)), [(5, 2)]);
     }
 
     #[test]
     fn what_is_not_applied_is_sent_again_in_order() {
-        let batcher = begun();
+        let batcher = busy(boot_ms() + 200);
         batcher.propose((0..5000).map(|ticket| (ticket, will_done(ticket))));
         let now = boot_ms();
-        assert_eq!(numbers(&batcher.to_send(1, now + GATHER_MS)), [(1, 4096), (2, 904)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + 100)), []);
+        assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 4096)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 400)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450)), []);
         assert_eq!(batcher.applied(3, 1).len(), 4096);
         batcher.send_again();
-        assert_eq!(numbers(&batcher.to_send(1, now + 100)), [(2, 904)]);
-        assert_eq!(numbers(&batcher.to_send(1, now + 100 + RESEND_MS)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450)), [(2, 904)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 450 + RESEND_MS)), [(2, 904)]);
     }
 
     #[test]
     fn batches_end_at_a_mebibyte_and_commands_at_two() {
-        let batcher = begun();
+        let batcher = busy(boot_ms() + 1000);
         let sized = |bytes: usize| Command::WillDone { client: "c".repeat(bytes).into(), epoch: 1 };
         batcher.propose([(0, sized(600_000)), (1, sized(600_000)), (2, sized(1_500_000)), (3, sized(3_000_000))]);
-        let sent = batcher.to_send(1, boot_ms() + GATHER_MS);
-        assert_eq!(numbers(&sent), [(1, 1), (2, 1), (3, 1)]);
+        let now = boot_ms();
+        assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1), (2, 1)]);
+        assert_eq!(numbers(&batcher.to_send(1, now + 2000)), [(1, 1), (2, 1), (3, 1)], "and the others again");
         assert_eq!(batcher.discarded(), 1);
     }
 

@@ -1,3 +1,5 @@
+//! Who votes, who learns and who goes, step by step.
+
 use super::*;
 
 const A: NodeId = NodeId(1);

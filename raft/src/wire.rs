@@ -138,12 +138,14 @@ pub(crate) enum Control {
         reason: String,
     },
     /// A member is to go, for the leader. `force`: it is somebody else who says so.
+    /// `again`: so said an earlier request, of which it is not known what came of it.
     Depart {
         hops: u8,
         request: u64,
         asker: u128,
         who: String,
         force: bool,
+        again: bool,
     },
     DepartAnswer {
         request: u64,

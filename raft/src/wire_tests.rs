@@ -1,3 +1,5 @@
+//! Messages as bytes, and bytes that are none.
+
 use openraft::CommittedLeaderId;
 use openraft::EntryPayload;
 

@@ -67,16 +67,10 @@ fn links(out: &mut Exposition, links: &[view::Link]) {
     family("forward_queue_bytes", Gauge, "Bytes of publishes that wait for the peer.", |link| {
         Some(link.forward_queue_bytes as f64)
     });
-    out.family("cluster_link_bytes_total", Counter, "Bytes on all connections with the peer.");
+    out.family("cluster_link_bytes_total", Counter, "Bytes on the control and bulk connections with the peer.");
     for link in links {
         out.sample(&[("peer", &link.peer), ("direction", "in")], link.bytes_in as f64);
         out.sample(&[("peer", &link.peer), ("direction", "out")], link.bytes_out as f64);
-    }
-    out.family("forward_total", Counter, "Publishes that went to the peer, by what became of them.");
-    for link in links {
-        for forwarded in &link.forwarded {
-            out.sample(&[("peer", &link.peer), ("result", &forwarded.result)], forwarded.total as f64);
-        }
     }
 }
 

@@ -62,7 +62,7 @@ pub struct Cluster {
     pub apply_lag: u64,
     /// For how long the node may still serve its clients without hearing from the leader; `None` for one that needs no grant.
     pub grant_remaining_ms: Option<u64>,
-    /// The node serves nobody: its grant has run out.
+    /// The node serves nobody: its grant has run out, or it has none yet.
     pub suspended: bool,
     /// Times that happened since the start.
     pub suspended_total: u64,
@@ -101,24 +101,15 @@ pub struct Link {
     pub address: Option<String>,
     pub up: bool,
     pub rtt_ms: Option<f64>,
+    /// On its control and bulk connections.
     pub bytes_in: u64,
     pub bytes_out: u64,
     /// Bytes that wait to be written to control and bulk connections.
     pub queue_bytes: u64,
     /// Bytes of publishes that wait to be written, or to be accepted by the other node.
     pub forward_queue_bytes: u64,
-    /// Publishes that went there, by what became of them.
-    pub forwarded: Vec<Forwarded>,
     /// Why it is not up, or was not the last time; perhaps empty.
     pub last_error: String,
-}
-
-/// How many publishes had one result.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forwarded {
-    /// A word, such as `accepted`.
-    pub result: String,
-    pub total: u64,
 }
 
 /// A client, which is a session and perhaps its connection.

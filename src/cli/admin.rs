@@ -15,7 +15,7 @@
 mod clients;
 mod cluster;
 mod health;
-mod http;
+pub(super) mod http;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ pub mod client;
 pub mod config;
 pub mod data;
 mod data_dir;
+pub mod dev;
 mod log_writer;
 pub mod passwd;
 pub mod pub_;
@@ -44,6 +45,8 @@ struct Cli {
 enum Command {
     /// Run a node. This is also what no command at all does
     Serve(ServeArgs),
+    /// Run a cluster of several nodes on this machine, to try things with
+    Dev(dev::DevArgs),
     /// Look at configuration files
     Config(config::ConfigArgs),
     /// Add, change and remove users of a password file
@@ -115,6 +118,7 @@ fn with_tip(mut error: clap::Error, first: Option<&OsString>) -> clap::Error {
 fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(args) => serve::run(args.config_file(), args.ephemeral),
+        Command::Dev(args) => dev::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Data(args) => data::run(&args),

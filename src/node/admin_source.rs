@@ -1,6 +1,6 @@
 //! What the admin port tells of this node: its sessions, by asking its shards; its counters; how it is.
 //!
-//! [`Local`] speaks for this node alone, whoever else there is; [`Alone`] is the whole answer of a node without a cluster. A shard is asked for one slice
+//! [`Local`] speaks for this node alone, whoever else there is; [`Alone`] is the whole answer of a node without a cluster, and `cluster::admin_source` that of a node with one. A shard is asked for one slice
 //! after the other, never for two at a time by one request, and every answer has a deadline: a shard that hangs holds up nobody but the asker.
 
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
-use super::cluster::Stage;
 use super::process_figures;
 
 /// How long a shard may take for one slice of an answer.
@@ -46,8 +45,6 @@ pub(super) struct Local {
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
-    /// How far a node of a cluster has come.
-    pub stage: Option<watch::Receiver<Stage>>,
     /// The node is about to end.
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
@@ -91,17 +88,6 @@ impl Local {
             !stopping,
             if stopping { "the node is about to end" } else { "" },
         ));
-        if let Some(stage) = &self.stage {
-            let (serves, detail) = match &*stage.borrow() {
-                Stage::Joining(why) => (false, why.clone()),
-                Stage::CatchingUp => (false, "takes up its sessions and retained messages".to_owned()),
-                Stage::Serving => (true, String::new()),
-            };
-            checks.push(view::Check::new("joined", serves, detail));
-            let granted = self.shared.grant.is_valid();
-            let detail = if granted { "" } else { "the node does not hear from a majority, and serves nobody" };
-            checks.push(view::Check::new("granted", granted, detail));
-        }
         let level = &self.shared.storage_level;
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
@@ -352,7 +338,7 @@ async fn in_time<T>(answer: oneshot::Receiver<T>) -> Result<T, Trouble> {
 
 /// A node that is no part of a cluster.
 pub(super) struct Alone {
-    pub local: Local,
+    pub local: Arc<Local>,
     pub node: NodeId,
 }
 

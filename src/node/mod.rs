@@ -18,6 +18,7 @@ mod sys_topics;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,14 +40,14 @@ use crate::listener::tls::{TlsError, TlsReload};
 use crate::metrics::{self, Metrics, Refusals};
 use crate::mqtt::ReasonCode;
 use crate::session;
-use crate::shard::grant::Grant;
-use crate::shard::{ControlPlane, Deadlines, Shared};
 use crate::shard::clock::Clock;
+use crate::shard::grant::Grant;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
+use crate::shard::{ControlPlane, Deadlines, Shared};
 
 use admin_source::{Alone, Local};
-use cluster::{ClusterError, ClusterPlane, Membership};
+use cluster::{ClusterError, ClusterPlane, Membership, left_cluster};
 use control::StandalonePlane;
 use durable::TakenUp;
 
@@ -73,6 +74,12 @@ pub enum StartError {
     Thread(io::Error),
     #[error("{0}")]
     Cluster(#[from] ClusterError),
+    #[error(
+        "the node of data directory {} has left the cluster \"{cluster}\" for good. Give it an empty data directory to join as a new node; \
+         `holdfast data export` reads what is in this one",
+        dir.display()
+    )]
+    Left { dir: PathBuf, cluster: String },
 }
 
 impl StartError {
@@ -119,7 +126,7 @@ struct Parts {
     _identity: Option<Identity>,
 }
 
-/// Runs a node until it is told to stop. `started` is when the process began, for the line that says how long the start took.
+/// Runs a node until it is told to stop, or has left its cluster. `started` is when the process began, for the line that says how long the start took.
 pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -130,6 +137,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
+    refuse_who_has_left(config)?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
     let certified = certify(&config.listeners)?;
@@ -146,10 +154,8 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
-    let membership = runtime.block_on(plane.begin(config, &parts, alone, open))?;
-    if let Some(port) = &admin_port {
-        port.begin(admin_source(config, &parts, node_id, &membership, &stopping));
-    }
+    let local = Arc::new(local(config, &parts, &stopping));
+    let membership = runtime.block_on(plane.begin(config, &parts, alone, (local, &admin_port), open))?;
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
     if let Some(membership) = &membership {
@@ -170,24 +176,25 @@ fn open_admin_port(config: &Config) -> Result<Option<AdminPort>, StartError> {
     Ok(port)
 }
 
-fn admin_source(
-    config: &Config,
-    parts: &Parts,
-    node: NodeId,
-    membership: &Option<Membership>,
-    stopping: &watch::Receiver<bool>,
-) -> Arc<Alone> {
-    let local = Local {
+/// A node that has left a cluster knows of it, and it does not know the node: together they would come to nothing.
+fn refuse_who_has_left(config: &Config) -> Result<(), StartError> {
+    let (Some(dir), Some(_)) = (&config.node.data_dir, &config.cluster) else {
+        return Ok(());
+    };
+    let read = left_cluster(dir).map_err(|source| IdentityError::Io { path: dir.clone(), source })?;
+    read.map_or(Ok(()), |cluster| Err(StartError::Left { dir: dir.clone(), cluster }))
+}
+
+fn local(config: &Config, parts: &Parts, stopping: &watch::Receiver<bool>) -> Local {
+    Local {
         shared: parts.shared.clone(),
         refusals: parts.refusals.clone(),
         listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
         storage: parts.storage.clone(),
         name: config.node.name.as_str().into(),
         stopping: stopping.clone(),
-        stage: membership.as_ref().map(|membership| membership.stage.clone()),
         census: Default::default(),
-    };
-    Arc::new(Alone { local, node })
+    }
 }
 
 /// Where the commands of the shards go.
@@ -214,20 +221,33 @@ impl Plane {
         }
     }
 
-    /// Begins to be one of a cluster, if the node is to be.
+    /// Begins to be one of a cluster, if the node is to be, and to tell who asks at the admin port.
     async fn begin(
         &self,
         config: &Config,
         parts: &Parts,
         alone: Vec<LeaseImage>,
+        (local, port): (Arc<Local>, &Option<AdminPort>),
         open: watch::Sender<bool>,
     ) -> Result<Option<Membership>, StartError> {
+        let Parts { shared, storage, .. } = parts;
         let (Plane::Clustered(plane), Some(cluster)) = (self, &config.cluster) else {
+            if let Some(port) = port {
+                port.begin(Arc::new(Alone { local, node: shared.node }));
+            }
             return Ok(None);
         };
-        let Parts { shared, storage, .. } = parts;
-        let beginning = cluster::Beginning { config, cluster, shared, storage, plane, alone };
+        let beginning = cluster::Beginning { config, cluster, shared, storage, plane, alone, local, port };
         Ok(Some(cluster::start(beginning, open).await?))
+    }
+
+    /// Until the node has left its cluster for good.
+    async fn left(&self) {
+        match self {
+            Plane::Alone(_) => std::future::pending().await,
+            // The plane holds the sender.
+            Plane::Clustered(plane) => _ = plane.left().subscribe().wait_for(|left| *left).await,
+        }
     }
 }
 
@@ -304,7 +324,8 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
 }
 
 fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
-    let mut deadlines = Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
+    let mut deadlines =
+        Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
     // Who holds a session is dead after a lease, or moves on.
     deadlines.moves.give_up_ms = timers.lease.as_millis() as u64 + 2_000;
     deadlines
@@ -447,6 +468,7 @@ async fn supervise(
             };
             tokio::select! {
                 () = signals.wait_for_stop(parts) => {}
+                () = plane.left() => {}
                 () = announced => {}
             }
         }

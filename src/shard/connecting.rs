@@ -242,6 +242,7 @@ impl Shard {
         }
         // Who comes back to a session that is on disk has it whatever happens, and what he takes makes room.
         if waits && self.keeping.defers() && !(resumed && self.storage_is_failing()) {
+            self.sessions[session as usize].admitting = Some((key, serial));
             self.keeping.when_kept(Due::Admit { connection: key, serial });
             self.connections[key as usize].linger_until = Some(self.now + limits::CONNACK_WAIT_MS);
             self.arm_timer(key);
@@ -273,6 +274,18 @@ impl Shard {
                 self.end_session(session);
             }
             self.propose(Command::Detach { client: client_id, epoch, will: WillFate::Drop, expiry_secs });
+        }
+    }
+
+    /// A connection that waits for its CONNACK is not to be let in.
+    pub(super) fn stop_connecting(&mut self, key: ConnectionKey, serial: u64) -> Option<Box<Connecting>> {
+        let connection = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)?;
+        match std::mem::replace(&mut connection.state, State::Closing) {
+            State::Connecting(connecting) => Some(connecting),
+            other => {
+                connection.state = other;
+                None
+            }
         }
     }
 
@@ -345,7 +358,7 @@ impl Shard {
     /// Enters a session that is new here.
     pub(super) fn enter_session(&mut self, session: Session) -> SessionKey {
         let (client_id, owner) = (session.client_id().clone(), session.owner());
-        let slot = SessionSlot { session, connection: None, target: (0, 0), replays: VecDeque::new() };
+        let slot = SessionSlot { session, connection: None, admitting: None, target: (0, 0), replays: VecDeque::new() };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id, session);
         if let Some(owner) = owner {
@@ -360,6 +373,7 @@ impl Shard {
         let slot = &mut self.sessions[session as usize];
         slot.session.connect(epoch, agreed, now);
         slot.connection = Some(key);
+        slot.admitting = None;
         self.connections[key as usize].state = State::Open { session };
         self.connections[key as usize].outbox.prepare(&mut self.pool);
         self.set_shares_connected(session, true);

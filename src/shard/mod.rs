@@ -215,6 +215,8 @@ pub trait ControlPlane: Send + Sync {
 struct SessionSlot {
     session: Session,
     connection: Option<ConnectionKey>,
+    /// The connection that has its lease and waits until that is kept, with its serial.
+    admitting: Option<(ConnectionKey, u64)>,
     /// The publish that this session was last a target of, and its place among the targets: see `publishing.rs`.
     target: (u64, u32),
     /// Retained messages that are still to be sent. They are the session's: a client that loses its connection meanwhile does not subscribe

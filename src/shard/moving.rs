@@ -277,6 +277,8 @@ impl Shard {
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
     /// anew, if they are still its own then. Nobody hears of that from here: the others know.
     pub(super) fn expelled(&mut self) {
+        // If clients were closed because the node is leaving, and it does not come to that, they may come back.
+        self.stopping = false;
         self.abandon_moves();
         self.forget_peers();
         self.pending.clear();

@@ -14,10 +14,24 @@ const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 /// # Errors
 /// When nobody answers in this time, or not in HTTP.
 pub fn get(address: SocketAddr, path: &str, patience: Duration) -> io::Result<(u16, String)> {
+    ask(address, "GET", path, "", patience)
+}
+
+/// Sends a POST and reads the whole answer: its status and body.
+///
+/// # Errors
+/// As [`get`].
+pub fn post(address: SocketAddr, path: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
+    ask(address, "POST", path, body, patience)
+}
+
+fn ask(address: SocketAddr, method: &str, path: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}");
+    write!(stream, "{head}\r\n\r\n{body}")?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
     read(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("no answer in HTTP"))

@@ -14,6 +14,9 @@ use crate::process::{Broker, Installation, Log};
 /// How long an answer of the admin port may take: a frozen node gives none.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// The same of a command, which other nodes may have to agree to.
+const COMMAND: Duration = Duration::from_secs(20);
+
 /// A place where a node runs.
 pub struct Node {
     name: String,
@@ -120,7 +123,18 @@ impl Node {
         admin::get(self.admin_address(), path, ANSWER).ok()
     }
 
-    /// The same as JSON, with status 200 or 503.
+    /// What the admin port says to a command: status and body as JSON.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn command(&self, path: &str, body: &str) -> (u16, Value) {
+        let (status, body) = admin::post(self.admin_address(), path, body, COMMAND)
+            .unwrap_or_else(|error| panic!("{} does not answer to {path}: {error}", self.name));
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{body:?} is no JSON: {error}")))
+    }
+
+    /// What [`Node::ask`] has, as JSON, with status 200 or 503.
     pub fn ask_json(&self, path: &str) -> Option<Value> {
         serde_json::from_str(&self.ask(path)?.1).ok()
     }

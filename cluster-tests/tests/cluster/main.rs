@@ -8,6 +8,7 @@
 //!
 //! Read first: `subscribing.rs`.
 
+mod admin;
 mod chaos;
 mod faults;
 mod hopping;

@@ -3,6 +3,7 @@
 //! Read first: `an_unusable_configuration_is_one_exit_code`.
 
 mod data_dir;
+mod dev;
 mod log;
 
 use std::io::{BufRead, BufReader, Read};

@@ -127,8 +127,14 @@ impl Inner {
                 self.lead.lock().joining.insert(node, (name, boot_ms()));
                 self.nudge.notify_one();
             }
-            Message::Control(Control::Depart { request, asker, who, force, .. }) => {
-                self.begin_departure(request, asker, &who, force);
+            Message::Control(Control::Depart { request, asker, who, force, again, .. }) => {
+                if self.members().find(&who).is_some() {
+                    self.begin_departure(request, asker, &who, force);
+                } else {
+                    // It has gone on the first request, or has never been there.
+                    let unknown = force && !again;
+                    self.answer_departure(asker, request, unknown.then(|| format!("there is no member {who}")));
+                }
             }
             _ => {}
         }
@@ -269,8 +275,16 @@ impl Inner {
                 return;
             }
         };
-        match tokio::time::timeout(CHANGE_PATIENCE, self.raft.change_membership(change, false)).await {
-            Ok(Ok(_)) => {}
+        let changed = async {
+            let response = self.raft.change_membership(change, false).await?;
+            // The next step starts from what is known then; a step that was taken must not be taken again.
+            let mut metrics = self.metrics.clone();
+            let known = Some(response.log_id);
+            let _ = metrics.wait_for(|metrics| *metrics.membership_config.log_id() >= known).await;
+            Ok::<_, openraft::error::RaftError<u128, openraft::error::ClientWriteError<u128, Member>>>(())
+        };
+        match tokio::time::timeout(CHANGE_PATIENCE, changed).await {
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the membership cannot be changed now"),
             Err(_) => tracing::warn!("a change of the membership takes too long"),
         }
@@ -286,10 +300,15 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), LeaveError> {
         let mut why = "the cluster has no leader".to_owned();
+        let mut again = false;
         while Instant::now() < deadline {
             let asker = self.me();
+            // A leader that has let itself go leads no more, and answers nobody.
+            if !force && self.has_departed() {
+                return Ok(());
+            }
             let message =
-                |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force });
+                |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force, again });
             let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
             let answer = match self.leader() {
                 Some(leader) if leader == asker => {
@@ -306,7 +325,10 @@ impl Inner {
                 Ok(RpcAnswer::Depart(None)) => return Ok(()),
                 Ok(RpcAnswer::Depart(Some(reason))) => return Err(LeaveError::Refused(reason)),
                 Ok(_) => {}
-                Err(unanswered) => why = unanswered.to_string(),
+                Err(unanswered) => {
+                    again |= unanswered == crate::network::Unanswered::Late;
+                    why = unanswered.to_string();
+                }
             }
             tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
@@ -315,9 +337,7 @@ impl Inner {
 
     fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {
         let now = boot_ms();
-        let Some(id) = self.members().find(who) else {
-            return self.answer_departure(asker, request, (force).then(|| format!("there is no member {who}")));
-        };
+        let Some(id) = self.members().find(who) else { return };
         let incarnation = {
             let held = self.machine.read();
             held.state.live_nodes().find(|live| live.id.0 == id).map(|live| live.incarnation)
@@ -333,6 +353,8 @@ impl Inner {
             drop(lead);
             return self.answer_departure(asker, request, Some("another member is just leaving".to_owned()));
         }
+        // Else who has just come would be taken in again as soon as it is gone.
+        lead.joining.remove(&id);
         lead.departing = Some((Departing { id, request, asker }, now));
         drop(lead);
         if let Some(incarnation) = incarnation {
@@ -348,6 +370,9 @@ impl Inner {
         let gone = !members.nodes.contains_key(&departing.id);
         if gone || now.saturating_sub(at) >= WISH_MS {
             lead.departing = None;
+        }
+        if gone {
+            lead.joining.remove(&departing.id);
         }
         drop(lead);
         if gone {

@@ -86,6 +86,12 @@ struct Inner {
     ended: Mutex<HashMap<NodeId, Incarnation>>,
     /// When the leader was last heard, by the boot clock.
     leader_heard: AtomicU64,
+    /// How often another leader, or the same one in another term, was seen.
+    leader_changes: AtomicU64,
+    /// This node goes for good, and does not ask to be a member again.
+    leaving: AtomicBool,
+    /// Why the leader did not take this node as a member the last time.
+    join_refused: Mutex<Option<String>>,
     /// Something is to be done before the next turn.
     nudge: Notify,
     stopped: watch::Sender<bool>,
@@ -108,6 +114,8 @@ pub struct Status {
     pub cluster_id: u128,
     pub leader: Option<NodeId>,
     pub term: u64,
+    /// How often another leader, or the same one in another term, was seen since the start.
+    pub leader_changes: u64,
     /// Index of the last entry in the log, and of the last one applied.
     pub last_log: Option<u64>,
     pub applied: Option<u64>,
@@ -170,6 +178,9 @@ impl Group {
             turning: Mutex::default(),
             ended: Mutex::default(),
             leader_heard: AtomicU64::new(0),
+            leader_changes: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
+            join_refused: Mutex::default(),
             nudge: Notify::new(),
             stopped: watch::Sender::new(false),
             tasks: Mutex::default(),
@@ -246,8 +257,11 @@ impl Group {
     /// # Errors
     /// See [`LeaveError`].
     pub async fn leave(&self, deadline: Instant) -> Result<(), LeaveError> {
+        self.0.leaving.store(true, Ordering::Release);
         self.0.home.end();
-        self.0.depart(format!("{}", self.0.home.me), false, deadline).await
+        let left = self.0.depart(format!("{}", self.0.home.me), false, deadline).await;
+        self.0.leaving.store(left.is_ok(), Ordering::Release);
+        left
     }
 
     /// Takes a member that is dead, by name or id, out of the group; the sessions that it held are lost.
@@ -295,6 +309,12 @@ impl Group {
         while is_live() && Instant::now() < until {
             tokio::time::sleep(END_LOOK).await;
         }
+    }
+
+    /// Why this node has no incarnation yet, as far as it knows.
+    #[must_use]
+    pub fn why_not_registered(&self) -> String {
+        self.0.why_not_registered()
     }
 
     #[must_use]
@@ -347,11 +367,23 @@ impl Inner {
         self.rpc.quorum_at(term, self.me(), &configs)
     }
 
+    /// Whether this node knows for certain that it is a member no more.
+    fn has_departed(&self) -> bool {
+        let metrics = self.metrics.borrow();
+        let membership = &metrics.membership_config;
+        let is_member = membership.membership().get_node(&self.me()).is_some();
+        !is_member && metrics.last_applied >= *membership.log_id()
+    }
+
     fn why_not_registered(&self) -> String {
         if self.log.cluster() == 0 {
             return format!("this node is in no cluster, and sees {} others", self.rpc.linked().len());
         }
+        let refused = self.join_refused.lock().clone();
         match (self.is_member(), self.leader()) {
+            (false, _) | (true, None) if let Some(reason) = refused => {
+                format!("another node does not take this one: {reason}")
+            }
             (false, _) => "the cluster has not taken this node as a member".to_owned(),
             (true, None) => "the cluster has no leader".to_owned(),
             (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),
@@ -374,6 +406,7 @@ impl Inner {
             cluster_id: self.log.cluster(),
             leader: metrics.current_leader.map(NodeId),
             term: metrics.current_term,
+            leader_changes: self.leader_changes.load(Ordering::Relaxed),
             last_log: metrics.last_log_index,
             applied: self.machine.applied().checked_sub(1),
             snapshot: self.machine.snapshot_at(),

@@ -160,6 +160,13 @@ impl Inner {
                 self.rpc.answered(from.0, request, Answer::Depart(refused));
             }
             Control::Vote { request, rpc } => {
+                // It is judged all the same: this node may be the one that is behind.
+                let members = self.members().nodes;
+                if members.contains_key(&self.me()) && !members.contains_key(&from.0) {
+                    let reason =
+                        "it is no member any more, and must begin anew with an empty data directory".to_owned();
+                    self.rpc.control(from, Control::JoinRefused { reason });
+                }
                 let inner = self.clone();
                 self.runtime.spawn(async move {
                     if let Ok(answer) = inner.raft.vote(rpc).await {
@@ -186,6 +193,7 @@ impl Inner {
             Control::Applied { index } => self.home.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
+                *self.join_refused.lock() = Some(reason);
             }
             passed => self.pass_on_control(passed),
         }
@@ -200,8 +208,8 @@ impl Inner {
             Control::Join { hops, node, name } => {
                 self.pass_on(hops, |hops| Message::Control(Control::Join { hops, node, name }));
             }
-            Control::Depart { hops, request, asker, who, force } => {
-                self.pass_on(hops, |hops| Message::Control(Control::Depart { hops, request, asker, who, force }))
+            Control::Depart { hops, request, asker, who, force, again } => {
+                self.pass_on(hops, |hops| Message::Control(Control::Depart { hops, request, asker, who, force, again }))
             }
             _ => {}
         }

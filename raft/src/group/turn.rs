@@ -58,6 +58,7 @@ pub(super) async fn turns(inner: Arc<Inner>) {
 pub(super) async fn send_batches(inner: Arc<Inner>) {
     let (mut stopped, mut leaders) = (inner.stopped.subscribe(), inner.raft.server_metrics());
     let mut leader = None;
+    let mut last_led = None;
     loop {
         for batch in inner.home.batcher.to_send(inner.me(), boot_ms()) {
             inner.pass_to_leader(Message::Propose { hops: 0, batch });
@@ -74,6 +75,9 @@ pub(super) async fn send_batches(inner: Arc<Inner>) {
                 }
                 let metrics = leaders.borrow_and_update();
                 let now = (metrics.current_leader, metrics.vote.leader_id.term);
+                if now.0.is_some() && last_led != Some(now) && last_led.replace(now).is_some() {
+                    inner.leader_changes.fetch_add(1, Ordering::Relaxed);
+                }
                 if leader.replace(now) != Some(now) {
                     inner.home.batcher.send_again();
                     inner.nudge.notify_one();
@@ -92,7 +96,7 @@ impl Inner {
         self.home.look(self.is_majority(&linked));
         if self.log.cluster() == 0 {
             self.found(&linked, now);
-        } else if !self.is_member() {
+        } else if !self.is_member() && !self.leaving.load(Ordering::Acquire) {
             self.ask_to_join(&linked, now);
         }
         self.ask_to_register(&linked, now);

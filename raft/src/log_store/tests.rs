@@ -1,3 +1,5 @@
+//! The log on a disk that forgets what was not synced.
+
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftLogStorageExt;
 use openraft::{CommittedLeaderId, EntryPayload};

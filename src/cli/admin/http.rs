@@ -26,7 +26,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// A port to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(in crate::cli) struct Target {
     /// Without brackets.
     host: String,
     port: u16,
@@ -39,6 +39,10 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    pub(in crate::cli) fn of(address: SocketAddr) -> Target {
+        Target { host: address.ip().to_string(), port: address.port() }
+    }
+
     fn authority(&self) -> String {
         let Target { host, port } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -47,14 +51,14 @@ impl Target {
 
 /// What came back.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(in crate::cli) struct Answer {
     pub status: u16,
     pub body: String,
 }
 
 /// Why nothing came back that could be used.
 #[derive(Debug, Error)]
-pub(super) enum AskError {
+pub(in crate::cli) enum AskError {
     #[error("there is no such host: {0}")]
     Name(io::Error),
     #[error("nobody listens there: {0}")]
@@ -121,7 +125,18 @@ pub(super) fn ask(
     path: &str,
     body: &str,
 ) -> Result<Answer, AskError> {
-    let deadline = Instant::now() + TIMEOUT;
+    ask_until(Instant::now() + TIMEOUT, target, token, method, path, body)
+}
+
+/// Asks, and waits no longer than that.
+pub(in crate::cli) fn ask_until(
+    deadline: Instant,
+    target: &Target,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<Answer, AskError> {
     let mut stream = connect(target, deadline)?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", target.authority());
     if let Some(token) = token {

@@ -12,7 +12,6 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
         listeners: Vec::new(),
         storage: None,
         name: "n1".into(),
-        stage: None,
         stopping,
         census: Default::default(),
     };

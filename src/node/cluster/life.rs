@@ -55,8 +55,10 @@ const NOBODY_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Life {
     pub async fn run(mut self) {
-        let mut expulsions = self.plane.expulsions();
+        let (mut expulsions, mut leaving) = (self.plane.expulsions(), self.plane.leaving().subscribe());
         loop {
+            // Who has left for good never comes beyond this.
+            let _ = leaving.wait_for(|leaving| !*leaving).await;
             expulsions.borrow_and_update();
             let forgets = self.was_away_for_long();
             if !self.register().await {
@@ -77,7 +79,14 @@ impl Life {
                 }
                 _ = expulsions.changed() => {}
             }
-            warn!(event = "expelled", "the cluster has given this node up: its clients are closed, and it registers anew");
+            if *leaving.borrow() {
+                self.stage.send_replace(Stage::Joining("the node leaves its cluster".to_owned()));
+                continue;
+            }
+            warn!(
+                event = "expelled",
+                "the cluster has given this node up: its clients are closed, and it registers anew"
+            );
             self.stage.send_replace(Stage::Joining("given up by the others".to_owned()));
         }
     }
@@ -109,7 +118,11 @@ impl Life {
     /// A deletion that everybody has forgotten must not be undone: the others have everything that still is.
     fn drop_retained(&self) {
         let writes = self.shared.retained.write().clear();
-        warn!(event = "retained", dropped = writes.len(), "this node was away for long: its retained messages come from the others");
+        warn!(
+            event = "retained",
+            dropped = writes.len(),
+            "this node was away for long: its retained messages come from the others"
+        );
         retained_sync::write(self.storage.as_ref(), &self.shared, writes);
     }
 
@@ -147,7 +160,8 @@ impl Life {
     /// Sessions that are another node's by now, or have ended, go.
     async fn drop_what_is_not_ours(&self) {
         let own = self.shared.node;
-        let mut of_shards: Vec<HashMap<Arc<str>, (u64, u64)>> = self.shared.mailboxes.iter().map(|_| HashMap::new()).collect();
+        let mut of_shards: Vec<HashMap<Arc<str>, (u64, u64)>> =
+            self.shared.mailboxes.iter().map(|_| HashMap::new()).collect();
         self.group.read(|state| {
             for (client, session) in state.sessions_of(own) {
                 let shard = usize::from(self.shared.shard_of(client));
@@ -247,7 +261,8 @@ impl Work {
 
     pub fn is_done(&self) -> bool {
         let now = self.shared.clock.now();
-        let turns = self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
+        let turns =
+            self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
         turns && self.commits(now)
     }
 

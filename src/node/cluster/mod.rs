@@ -6,16 +6,25 @@
 //! | `receiver` | what the links bring, and where it goes |
 //! | `retained_sync` | retained messages that one of two nodes does not have |
 //! | `life` | registering, taking up, serving, being given up, and again |
+//! | `admin_source`, `outlook`, `figures` | what the admin port tells: of all nodes, of how this one sees them, and what is counted |
+//! | `questions` | what the admin port of one node asks the others |
+//! | `departure` | leaving for good |
 //!
 //! Order of a start: the state on disk is read and every session is in the index of its shard; then the links open and the group starts; when the cluster has registered the node it drops what is
 //! no longer its own, says which filters it wants, and agrees with the others about retained messages; only then do the listeners open.
 
+mod admin_source;
+mod departure;
+mod figures;
 mod life;
+mod outlook;
 mod plane;
+mod questions;
 mod receiver;
 mod retained_sync;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -26,15 +35,20 @@ use tracing::info;
 use holdfast_raft::{Group, Options};
 use holdfast_storage::Storage;
 
+use crate::admin::AdminPort;
 use crate::config::{self, Config};
 use crate::link::{self, Links, Peer};
 use crate::shard::Shared;
 
-pub(super) use life::Stage;
+pub(super) use departure::left_cluster;
 pub(super) use plane::ClusterPlane;
 
-use life::Life;
+use super::admin_source::Local;
+use admin_source::Clustered;
+use departure::Departure;
+use life::{Life, Stage};
 use plane::Ear;
+use questions::Questions;
 use receiver::{GroupNetwork, Switchboard};
 use retained_sync::RetainedSync;
 
@@ -62,10 +76,8 @@ const VERSIONS: (u16, u16) = (1, 1);
 
 /// A node's part in its cluster.
 pub(super) struct Membership {
-    pub plane: Arc<ClusterPlane>,
-    pub links: Links,
-    pub group: Group,
-    pub stage: watch::Receiver<Stage>,
+    links: Links,
+    group: Group,
 }
 
 impl Membership {
@@ -85,14 +97,19 @@ pub(super) struct Beginning<'a> {
     pub plane: &'a Arc<ClusterPlane>,
     /// Leases of the time when the node was alone.
     pub alone: Vec<holdfast_raft::LeaseImage>,
+    /// What the node tells of itself, and to whom.
+    pub local: Arc<Local>,
+    pub port: &'a Option<AdminPort>,
 }
 
 /// Opens the links and begins to be one of a cluster. The listeners open when `open` says so.
 pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -> Result<Membership, ClusterError> {
-    let Beginning { config, cluster, shared, storage, plane, alone } = beginning;
+    let (stage, stages) = watch::channel(Stage::Joining(String::new()));
+    let questions = begin_to_tell(&beginning, stages);
+    let Beginning { config, cluster, shared, storage, plane, alone, .. } = beginning;
     let retained = RetainedSync::start(shared.clone(), storage.clone(), plane.clone());
     let switchboard =
-        Arc::new(Switchboard { shared: shared.clone(), plane: plane.clone(), retained: retained.clone() });
+        Arc::new(Switchboard { shared: shared.clone(), plane: plane.clone(), retained: retained.clone(), questions });
     let own = Peer {
         id: shared.node,
         name: config.node.name.as_str().into(),
@@ -107,7 +124,6 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     let options = options(config, cluster, shared);
     let group = group(options, cluster, shared, storage, plane).await?;
     plane.set_group(group.clone());
-    let (stage, stages) = watch::channel(Stage::Joining(String::new()));
     let life = Life {
         shared: shared.clone(),
         storage: storage.clone(),
@@ -121,7 +137,33 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     };
     tokio::spawn(life.run());
     tokio::spawn(life::end_lingering(plane.clone()));
-    Ok(Membership { plane: plane.clone(), links, group, stage: stages })
+    Ok(Membership { links, group })
+}
+
+/// The admin port answers from here on, whatever the cluster does.
+fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Arc<Questions> {
+    let Beginning { config, cluster, shared, plane, local, port, .. } = beginning;
+    let questions = Questions::new(local.clone(), (*plane).clone());
+    let departure = Departure {
+        shared: (*shared).clone(),
+        plane: (*plane).clone(),
+        data_dir: config.node.data_dir.clone(),
+        cluster: cluster.name.clone(),
+        grace: config.shutdown.grace,
+    };
+    let source = Clustered {
+        local: local.clone(),
+        plane: (*plane).clone(),
+        questions: questions.clone(),
+        departure,
+        cluster: cluster.name.clone(),
+        stage,
+        started: AtomicBool::new(false),
+    };
+    if let Some(port) = port {
+        port.begin(Arc::new(source));
+    }
+    questions
 }
 
 fn options(config: &Config, cluster: &config::Cluster, shared: &Shared) -> Options {

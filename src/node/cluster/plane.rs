@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
@@ -70,6 +70,12 @@ pub(in crate::node) struct ClusterPlane {
     /// Counts how often the others have given this node up.
     expelled: watch::Sender<Expulsions>,
     granted_before: AtomicBool,
+    /// Whether the node may serve, as the group said it last; and how often that has ended.
+    serves: AtomicBool,
+    suspended: AtomicU64,
+    /// The node is leaving its cluster, and does not register; and it has left.
+    leaving: watch::Sender<bool>,
+    left: watch::Sender<bool>,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
 }
@@ -90,6 +96,10 @@ impl ClusterPlane {
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
             granted_before: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
+            suspended: AtomicU64::new(0),
+            leaving: watch::Sender::new(false),
+            left: watch::Sender::new(false),
             reached: watch::Sender::new(()),
         }
     }
@@ -112,6 +122,21 @@ impl ClusterPlane {
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
         self.expelled.subscribe()
+    }
+
+    /// Whether the node is just leaving its cluster.
+    pub(super) fn leaving(&self) -> &watch::Sender<bool> {
+        &self.leaving
+    }
+
+    /// Whether it has left: then the process ends.
+    pub fn left(&self) -> &watch::Sender<bool> {
+        &self.left
+    }
+
+    /// How often the node's grant has run out.
+    pub fn suspended_total(&self) -> u64 {
+        self.suspended.load(Ordering::Relaxed)
     }
 
     /// How many shards a linked node has.
@@ -322,7 +347,9 @@ impl ClusterPlane {
                 other(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
             }
             Effect::ShareRouteSet { share, node, members } => {
-                other(node).into_iter().for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
+                other(node)
+                    .into_iter()
+                    .for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
             }
             Effect::ShareRouteRemoved { share, node } => {
                 other(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
@@ -458,6 +485,10 @@ impl Audience for Ear {
         let shared = &plane.shared;
         let valid_before = shared.grant.is_valid();
         shared.grant.set(until.unwrap_or(0));
+        let serves = shared.grant.is_valid();
+        if plane.serves.swap(serves, Ordering::AcqRel) && !serves && !*plane.leaving.borrow() {
+            plane.suspended.fetch_add(1, Ordering::Relaxed);
+        }
         match until {
             None => {
                 plane.own.lock().clear();
@@ -496,7 +527,6 @@ pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
         }
     });
     let filters = filters.chunks(PER_COMMAND).map(|add| Command::Routes { add: add.to_vec(), remove: Vec::new() });
-    let shares =
-        shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
+    let shares = shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
     filters.chain(shares).collect()
 }

@@ -1,4 +1,5 @@
-//! What the links bring, and where it goes: frames to the Raft group, to the shards and to the sync of retained messages, data connections to the shards.
+//! What the links bring, and where it goes: frames to the Raft group, to the shards, to the sync of retained messages and to the admin port's
+//! questions, data connections to the shards.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
 use super::plane::{ClusterPlane, kind};
+use super::questions::Questions;
 use super::retained_sync::RetainedSync;
 
 /// The node at the end of its links.
@@ -23,6 +25,7 @@ pub(super) struct Switchboard {
     pub shared: Arc<Shared>,
     pub plane: Arc<ClusterPlane>,
     pub retained: RetainedSync,
+    pub questions: Arc<Questions>,
 }
 
 impl Receiver for Switchboard {
@@ -57,6 +60,11 @@ impl Receiver for Switchboard {
                 Err(error) => self.malformed(from, &error),
             },
             kind::RETAINED => self.retained.frame(from.id, payload),
+            kind::ADMIN => {
+                if let Err(error) = self.questions.frame(from.id, &payload) {
+                    self.malformed(from, &error);
+                }
+            }
             _ => self.malformed(from, &"a kind of frame that this program does not know"),
         }
     }

@@ -79,6 +79,8 @@ impl Shard {
             if self.sessions.get(session as usize).is_some_and(|slot| slot.connection == Some(key)) {
                 self.close_taken_over(key, session);
             }
+        } else {
+            self.refuse_taken_over(client);
         }
         let published = self.sequence;
         if let Some(given) = self.moves.giving.get_mut(client) {
@@ -88,6 +90,24 @@ impl Shard {
         self.giving_published(client);
         // A Will that the same claim has made due is right behind it.
         self.inbox.push_back(Event::LookForWills { client: client.clone() });
+    }
+
+    /// A connection that has the lease, and waits until that is on disk, was taken over before it was let in.
+    fn refuse_taken_over(&mut self, client: &Arc<str>) {
+        let Some(session) = self.by_client.get(client).copied() else {
+            return;
+        };
+        let slot = &mut self.sessions[session as usize];
+        let Some((key, serial)) = slot.admitting.take() else {
+            return;
+        };
+        let epoch = slot.session.epoch();
+        let Some(connecting) = self.stop_connecting(key, serial) else {
+            return;
+        };
+        self.refuse(key, ReasonCode::ServerBusy, "another connection of the client came later");
+        let expiry_secs = connecting.expiry_secs();
+        self.propose(Command::Detach { client: client.clone(), epoch, will: WillFate::Drop, expiry_secs });
     }
 
     fn close_taken_over(&mut self, key: u32, session: SessionKey) {

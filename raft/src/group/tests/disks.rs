@@ -1,3 +1,5 @@
+//! The group with a disk: restarts, in whatever order, and what is on disk by then.
+
 use std::path::PathBuf;
 
 use super::scene::{Scene, TestNode, acquire, deadline, options, until};

@@ -1,3 +1,5 @@
+//! The group while nodes come and go.
+
 use std::time::Duration;
 
 use super::scene::{Scene, acquire, deadline, options, until};
@@ -75,6 +77,21 @@ async fn a_member_leaves_and_its_sessions_end() {
         until("it is forgotten", forgotten).await;
         let outcome = scene.nodes[&stays].ask(1, acquire("c")).await;
         assert!(matches!(outcome, Outcome::Acquired { session_present: false, .. }), "{outcome:?}");
+    }
+}
+
+/// Its wish to be a member is still fresh; it runs on, and knows that it has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_right_after_it_joined_stays_away() {
+    let mut scene = Scene::of(3).await;
+    let late = scene.start(4, None).await;
+    late.register().await;
+    until("it is a voter", || voters(&scene, 1).contains(&4)).await;
+    scene.nodes[&4].group.leave(deadline()).await.expect("leaves");
+    for number in 0..50 {
+        scene.nodes[&1].ask(number, acquire("c")).await;
+        let members = scene.nodes[&1].group.status().members;
+        assert!(members.iter().all(|member| member.id != NodeId(4)), "{members:?}");
     }
 }
 

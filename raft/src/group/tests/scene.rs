@@ -182,11 +182,11 @@ pub struct Scene {
 /// Short times, so that tests are.
 pub fn options(id: u128, name: &str, run: u64) -> Options {
     Options {
-        lease_ms: 1500,
-        renew_ms: 150,
-        margin_ms: 150,
+        lease_ms: 1600,
+        renew_ms: 160,
+        margin_ms: 160,
         fence_grace_ms: 1500,
-        election_ms: (100, 200),
+        election_ms: (200, 400),
         ..Options::new(NodeId(id), name, run)
     }
 }

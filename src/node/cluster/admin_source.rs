@@ -1,0 +1,293 @@
+//! What the admin port of a node of a cluster tells: how the node is, how it sees the others, and the clients of all of them.
+//!
+//! It answers from the moment at which the node begins to look for the others. What is asked of all nodes is asked of them at the same time, and whoever does not answer is named.
+//!
+//! Owns nothing but whether the start is over. Tests to read first: `tests`, then `cluster-tests/tests/cluster/admin.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tracing::{info, warn};
+
+use holdfast_raft::{Group, LeaveError, NodeId};
+
+use crate::admin::{Exposition, PageRequest, Soon, Source, Trouble, pages, view};
+use crate::node::admin_source::Local;
+
+use super::departure::Departure;
+use super::figures;
+use super::life::Stage;
+use super::outlook;
+use super::plane::ClusterPlane;
+use super::questions::{Answer, Question, Questions};
+
+/// How long a request waits for the cluster to take this node in, or to let another one go.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A node of the cluster that can be asked.
+struct Other {
+    id: NodeId,
+    name: Arc<str>,
+}
+
+/// See the module.
+pub(super) struct Clustered {
+    pub local: Arc<Local>,
+    pub plane: Arc<ClusterPlane>,
+    pub questions: Arc<Questions>,
+    pub departure: Departure,
+    /// The name of the cluster.
+    pub cluster: String,
+    pub stage: watch::Receiver<Stage>,
+    /// The node has served.
+    pub started: AtomicBool,
+}
+
+impl Clustered {
+    /// Whether the cluster has taken the node in, and why it has not.
+    fn joined(&self) -> view::Check {
+        let (joined, detail) = match &*self.stage.borrow() {
+            Stage::Serving => (true, String::new()),
+            Stage::CatchingUp => (false, "takes up its sessions and retained messages".to_owned()),
+            Stage::Joining(why) => (false, format!("joining: {}", self.why_joining(why))),
+        };
+        if joined {
+            self.started.store(true, Ordering::Release);
+        }
+        view::Check::new("joined", joined, detail)
+    }
+
+    /// What the group says now is newer than what was said when the node last gave up waiting. With nobody linked, the links know why.
+    fn why_joining(&self, last: &str) -> String {
+        let Some(group) = self.plane.group().filter(|_| !*self.plane.leaving().borrow()) else {
+            return if last.is_empty() { "the node begins to look for the others".to_owned() } else { last.to_owned() };
+        };
+        let mut why = group.why_not_registered();
+        let peers = self.plane.links().map(crate::link::Links::peers).unwrap_or_default();
+        for peer in peers.iter().filter(|peer| !peer.is_up) {
+            if let Some(error) = &peer.last_error {
+                why.push_str(&format!("; {}: {error}", peer.peer.name));
+            }
+        }
+        why
+    }
+
+    fn granted(&self) -> view::Check {
+        let granted = self.local.shared.grant.is_valid();
+        let detail = if granted { "" } else { "the node does not hear from a majority, and serves nobody" };
+        view::Check::new("granted", granted, detail)
+    }
+
+    /// All nodes that the control state knows, live or dead, but for this one: a dead one may be linked all the same, and its clients are missed if it is not.
+    fn others(&self) -> Vec<Other> {
+        let own = self.local.shared.node;
+        let Some(group) = self.plane.group() else { return Vec::new() };
+        group.read(|state| {
+            let others = state.nodes().filter(|node| node.id != own);
+            others.map(|node| Other { id: node.id, name: node.name }).collect()
+        })
+    }
+
+    /// The page of one node, which is a mere name in `missing` if it does not answer.
+    async fn page_of(&self, node: NodeId, name: &str, question: Question) -> view::ClientPage {
+        match self.questions.ask(node, question).await {
+            Some(Answer::Clients(page)) => page,
+            _ => view::ClientPage { missing: vec![name.to_owned()], ..view::ClientPage::default() },
+        }
+    }
+
+    async fn all_clients(&self, asked: PageRequest) -> view::ClientPage {
+        let others = self.others();
+        let question =
+            || Question::Clients { limit: asked.limit as u32, after: asked.after.as_deref().map(str::to_owned) };
+        let own = self.page_of(self.local.shared.node, &self.local.name, question());
+        let pages = others.iter().map(|other| self.page_of(other.id, &other.name, question()));
+        let (own, mut parts) = tokio::join!(own, join_all(pages));
+        parts.push(own);
+        pages::merge(parts, asked.limit)
+    }
+
+    /// Asks the node that has the session and, if it does not know it, all others: it may just be moving, or the state may not have come here yet.
+    async fn seek<T>(
+        &self,
+        client_id: &str,
+        question: Question,
+        pick: fn(Answer) -> Option<Option<T>>,
+    ) -> Result<Option<T>, Trouble> {
+        let ask = async |node: NodeId| self.questions.ask(node, question.clone()).await.and_then(pick);
+        let holder = self
+            .plane
+            .group()
+            .and_then(|group| group.read(|state| state.session(client_id).map(|session| session.holder)));
+        let mut nodes = self.others();
+        nodes.push(Other { id: self.local.shared.node, name: self.local.name.clone() });
+        let mut silent = Vec::new();
+        if let Some(at) = holder.and_then(|holder| nodes.iter().position(|node| node.id == holder)) {
+            let first = nodes.swap_remove(at);
+            match ask(first.id).await {
+                Some(Some(found)) => return Ok(Some(found)),
+                Some(None) => {}
+                None => silent.push(first.name),
+            }
+        }
+        let answers = join_all(nodes.iter().map(|node| ask(node.id))).await;
+        let mut found = None;
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            match answer {
+                Some(here) => found = found.or(here),
+                None => silent.push(node.name),
+            }
+        }
+        if found.is_none() && !silent.is_empty() {
+            return Err(nodes_missing(client_id, &silent));
+        }
+        Ok(found)
+    }
+
+    async fn join_at(&self, address: String) -> Result<(), Trouble> {
+        let (Some(links), Some(group)) = (self.plane.links(), self.plane.group()) else {
+            return Err(starting());
+        };
+        if group.status().cluster_id != 0 && !links.linked().is_empty() {
+            return Err(Trouble::new(409, "already_joined", "this node is in a cluster already")
+                .hint("`holdfast cluster leave` takes it out of that one, for good"));
+        }
+        if !links.add_seed(&address) {
+            return Err(Trouble::new(
+                409,
+                "too_many_seeds",
+                "this node looks for others at too many addresses already",
+            ));
+        }
+        info!(event = "join", address, "nodes are looked for at another address by way of the admin port");
+        let mut stages = self.stage.clone();
+        let joined = stages.wait_for(|stage| !matches!(stage, Stage::Joining(_)));
+        if timeout(CHANGE_PATIENCE, joined).await.is_ok_and(|joined| joined.is_ok()) {
+            return Ok(());
+        }
+        Err(Trouble::new(503, "joining", format!("not yet one of the cluster: {}", self.why_joining("")))
+            .hint("the node goes on trying until it is started anew; `seeds` under [cluster] makes it lasting"))
+    }
+
+    async fn force_out(&self, node: String) -> Result<(), Trouble> {
+        let Some(group) = self.plane.group() else { return Err(starting()) };
+        let known = knows(group, &node);
+        if !known {
+            return Err(Trouble::new(404, "no_such_node", format!("there is no node called {node:?} in the cluster"))
+                .hint("`holdfast cluster status` has them all"));
+        }
+        if named(group, &node) == Some(self.local.shared.node) {
+            return Err(Trouble::new(409, "own_node", "this is the node itself").hint("let it leave"));
+        }
+        match group.force_leave(&node, Instant::now() + CHANGE_PATIENCE).await {
+            Ok(()) => {
+                warn!(event = "force_leave", node, "a node was taken out of the cluster by way of the admin port");
+                Ok(())
+            }
+            Err(LeaveError::Refused(reason)) => Err(Trouble::new(409, "refused", reason)),
+            Err(error @ LeaveError::Deadline(_)) => Err(Trouble::new(503, "no_quorum", error.to_string())
+                .hint("most of the voters must be there to take one out: see `holdfast cluster status`")),
+        }
+    }
+}
+
+fn nodes_missing(client_id: &str, silent: &[Arc<str>]) -> Trouble {
+    let names = silent.join(", ");
+    Trouble::new(
+        503,
+        "node_missing",
+        format!("{names} does not answer, and no other node has a session of {client_id:?}"),
+    )
+    .hint("`holdfast cluster status` says which nodes are there")
+}
+
+pub(super) fn starting() -> Trouble {
+    Trouble::new(503, "starting", "the node is starting").hint("/health/startup says when it has")
+}
+
+fn named(group: &Group, node: &str) -> Option<NodeId> {
+    let members = group.status().members;
+    let by_id = u128::from_str_radix(node, 16).ok().map(NodeId);
+    let by_name =
+        members.iter().find(|member| member.name == node).or(members.iter().find(|member| Some(member.id) == by_id));
+    by_name.map(|member| member.id)
+}
+
+/// Whether the node is a member, or one in the state that has not been forgotten.
+fn knows(group: &Group, node: &str) -> bool {
+    named(group, node).is_some()
+        || group.read(|state| state.nodes().any(|known| &*known.name == node || known.id.to_string() == node))
+}
+
+impl Source for Clustered {
+    fn live(&self) -> Vec<view::Check> {
+        self.local.live()
+    }
+
+    fn ready(&self) -> Vec<view::Check> {
+        let mut checks = self.local.ready();
+        checks.extend([self.joined(), self.granted()]);
+        checks
+    }
+
+    fn startup(&self) -> Vec<view::Check> {
+        let mut checks = self.local.startup();
+        let joined = self.joined();
+        let started = self.started.load(Ordering::Acquire);
+        checks.push(view::Check { ok: started, ..joined });
+        checks
+    }
+
+    fn cluster(&self) -> view::Cluster {
+        outlook::of(&self.local, &self.plane, &self.cluster)
+    }
+
+    fn metrics<'a>(&'a self, out: &'a mut Exposition) -> Soon<'a, ()> {
+        Box::pin(async {
+            self.local.metrics(out).await;
+            figures::write(out, &self.local.shared.metrics, &self.plane, self.questions.unanswered());
+        })
+    }
+
+    fn clients(&self, asked: PageRequest) -> Soon<'_, Result<view::ClientPage, Trouble>> {
+        Box::pin(async move { Ok(self.all_clients(asked).await) })
+    }
+
+    fn client(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::ClientDetail>, Trouble>> {
+        Box::pin(async move {
+            let question = Question::Client { client_id: client_id.to_string() };
+            let found = self.seek(&client_id, question, |answer| match answer {
+                Answer::Client(found) => Some(found),
+                _ => None,
+            });
+            Ok(found.await?.map(|found| *found))
+        })
+    }
+
+    fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::Kicked>, Trouble>> {
+        Box::pin(async move {
+            let question = Question::Kick { client_id: client_id.to_string() };
+            self.seek(&client_id, question, |answer| match answer {
+                Answer::Kick(kicked) => Some(kicked),
+                _ => None,
+            })
+            .await
+        })
+    }
+
+    fn join(&self, address: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.join_at(address))
+    }
+
+    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.departure.leave())
+    }
+
+    fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.force_out(node))
+    }
+}

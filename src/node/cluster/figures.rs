@@ -1,0 +1,103 @@
+//! What a node of a cluster counts beside what every node does: the control state, the links, and what goes between nodes.
+//!
+//! Labels are those of a fixed set: reasons and directions.
+
+use holdfast_raft::Group;
+
+use crate::admin::{Exposition, Kind};
+use crate::link::{LinkCounts, Refusal};
+use crate::metrics::{Counter, Metrics, ShardMetrics};
+
+use super::plane::ClusterPlane;
+
+/// Writes all of it.
+pub(super) fn write(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlane, unanswered: u64) {
+    shards(out, metrics);
+    if let Some(group) = plane.group() {
+        control_state(out, group);
+    }
+    if let Some(links) = plane.links() {
+        of_links(out, links.counts());
+    }
+    let help = "Questions of this node's admin port that another node did not answer.";
+    out.single("cluster_questions_unanswered_total", Kind::Counter, help, unanswered as f64);
+}
+
+fn shards(out: &mut Exposition, metrics: &Metrics) {
+    type Pick = fn(&ShardMetrics) -> &Counter;
+    let sum = |pick: Pick| metrics.sum(pick) as f64;
+    out.family("forwarded_messages_total", Kind::Counter, "Messages to and from other nodes.")
+        .sample(&[("direction", "out")], sum(|shard| &shard.forwarded))
+        .sample(&[("direction", "in")], sum(|shard| &shard.forwards_received));
+    out.family("forwarded_bytes_total", Kind::Counter, "Bytes of the data connections between nodes.")
+        .sample(&[("direction", "out")], sum(|shard| &shard.link_bytes_sent))
+        .sample(&[("direction", "in")], sum(|shard| &shard.link_bytes_received));
+    out.family("sessions_moved_total", Kind::Counter, "Sessions that came from another node, or went to one.")
+        .sample(&[("direction", "out")], sum(|shard| &shard.sessions_given))
+        .sample(&[("direction", "in")], sum(|shard| &shard.sessions_taken));
+    out.single(
+        "subscribes_timed_out_total",
+        Kind::Counter,
+        "SUBSCRIBE packets that were refused because not every node routed for them in time.",
+        sum(|shard| &shard.subscribes_timed_out),
+    );
+}
+
+fn control_state(out: &mut Exposition, group: &Group) {
+    let counts = group.read(holdfast_raft::ControlState::counts);
+    let status = group.status();
+    out.family(
+        "cluster_sessions",
+        Kind::Gauge,
+        "Client ids with a lease in the control state, by whether their client is there.",
+    )
+    .sample(&[("state", "connected")], counts.connected as f64)
+    .sample(&[("state", "offline")], counts.leases.saturating_sub(counts.connected) as f64);
+    let mut gauge = |name, help, value: usize| out.single(name, Kind::Gauge, help, value as f64);
+    gauge("cluster_claims", "Sessions that are about to move to another node.", counts.claims);
+    gauge("cluster_wills_due", "Wills that are due and not yet published.", counts.wills_due);
+    gauge("cluster_routes", "Topic filters that any node subscribes to.", counts.routes);
+    gauge("cluster_share_routes", "Share groups that any node has members of.", counts.share_routes);
+    gauge(
+        "cluster_log_failing",
+        "Whether the disk of the control log does not take what it should.",
+        usize::from(status.log_trouble.is_some() || status.failed.is_some()),
+    );
+    let mut counter = |name, help, value: u64| out.single(name, Kind::Counter, help, value as f64);
+    counter("cluster_commands_dropped_total", "Commands that the control plane did not take.", status.discarded);
+    counter(
+        "cluster_messages_refused_total",
+        "Messages of other nodes that were not understood, or too many.",
+        status.refused_messages,
+    );
+}
+
+fn of_links(out: &mut Exposition, counts: &LinkCounts) {
+    out.family(
+        "cluster_link_refusals_total",
+        Kind::Counter,
+        "Connections between nodes that were refused, by whom and why.",
+    );
+    for refusal in Refusal::ALL {
+        let label = ("reason", refusal.label());
+        out.sample(&[("by", "this_node"), label], counts.refused(refusal) as f64);
+        out.sample(&[("by", "peer"), label], counts.refused_by_peers(refusal) as f64);
+    }
+    let (ups, downs) = counts.ups_and_downs();
+    out.family("cluster_link_changes_total", Kind::Counter, "Times that a link came up, or went down.")
+        .sample(&[("to", "up")], ups as f64)
+        .sample(&[("to", "down")], downs as f64);
+    let mut counter = |name, help, value: u64| out.single(name, Kind::Counter, help, value as f64);
+    counter("cluster_link_timeouts_total", "Greetings between nodes that did not end in time.", counts.timed_out());
+    counter(
+        "cluster_link_evictions_total",
+        "Connections closed unproven because there were too many.",
+        counts.evicted(),
+    );
+    counter(
+        "cluster_control_overflows_total",
+        "Control connections closed because their queue was full.",
+        counts.control_overflows(),
+    );
+    counter("cluster_bulk_full_total", "Bulk frames that found their queue full.", counts.bulk_full());
+}
