@@ -135,7 +135,8 @@ fn field_case_46_a_node_does_not_start_without_a_secret() {
             let process = installation.launch();
             let status = process.exit_status(START);
             assert!(!status.success(), "it runs with the secret {secret:?} on {bind}");
-            assert!(process.log().text().contains("secret"), "{}", process.log().text());
+            let said = process.log().wait(0, PATIENCE, |line| line.contains("secret"));
+            assert!(said.is_some(), "{secret:?} on {bind}: {}", process.log().text());
         }
     }
 }

@@ -46,7 +46,7 @@ fn field_case_07_a_partition_heals_again_and_again_and_three_ways() {
             cluster.agree_within([N2, N3], HEALED);
             let (mut publisher, _) =
                 on.connect_within(N2, &on.hello(holdfast_cluster_tests::wire::Version::V5, "p"), HEALED);
-            assert_eq!(publisher.publish_retained(on.topic("retained"), &value, 1), 0);
+            assert!(publisher.publish_retained(on.topic("retained"), &value, 1) < 0x80);
             // Who is on the side of the majority has noticed nothing.
             clients[N2].fence();
             clients[N3].fence();

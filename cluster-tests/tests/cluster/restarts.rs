@@ -36,7 +36,8 @@ impl Settlers {
             let (mut client, ack) = on.connect_within((index + step) % 3, &on.kept(name), HEALED);
             assert!(ack.session_present, "{name} after step {step}");
             on.v5((index + step + 1) % 3, &format!("{name}p{step}")).publish(on.topic(name), step.to_string(), 1);
-            assert_eq!(client.take().text(), step.to_string());
+            // After a kill, what was acknowledged before may come once more.
+            client.take_until(&step.to_string());
             client.disconnect();
         }
     }
