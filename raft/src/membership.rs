@@ -178,7 +178,7 @@ pub(crate) fn next_step(
     if let Some(id) = leaving.filter(|id| members.nodes.contains_key(id)) {
         return removal(members, id);
     }
-    for (&id, name) in joining.iter().filter(|(id, _)| !members.nodes.contains_key(id)) {
+    if let Some((&id, name)) = joining.iter().find(|(id, _)| !members.nodes.contains_key(id)) {
         return Some(match members.namesake(id, name).filter(|other| alive(*other)) {
             Some(other) => {
                 MemberStep::Refuse { id, reason: format!("node {other:032x} is alive under the name {name}") }

@@ -67,7 +67,7 @@ pub(crate) struct Machine {
     home: Arc<Home>,
     log: LogStore,
     /// The newest snapshot.
-    snapshot: Mutex<Option<(SnapshotMeta, Arc<Vec<Bytes>>)>>,
+    snapshot: Mutex<Option<file::Snapshot>>,
     /// Where snapshots are kept; `None`: in memory.
     path: Option<PathBuf>,
     /// Index of the last entry applied, plus one.
@@ -113,7 +113,7 @@ impl Machine {
         self.snapshot.lock().as_ref().and_then(|(meta, _)| meta.last_log_id).map(|id| id.index)
     }
 
-    fn apply_entry(&self, entry: Entry) -> Result<(), StorageError> {
+    fn apply_entry(&self, entry: Entry) -> Result<(), Unknown> {
         match entry.payload {
             EntryPayload::Normal(batch) => self.apply_batch(entry.log_id, &batch)?,
             EntryPayload::Blank => self.held.write().last = Some(entry.log_id),
@@ -127,11 +127,8 @@ impl Machine {
         Ok(())
     }
 
-    fn apply_batch(&self, id: LogId, batch: &Batch) -> Result<(), StorageError> {
-        let commands = decode_commands(batch).map_err(|error| -> StorageError {
-            tracing::error!(index = id.index, %error, "an entry of the control log cannot be applied by this program");
-            StorageIOError::apply(id, AnyError::error(error)).into()
-        })?;
+    fn apply_batch(&self, id: LogId, batch: &Batch) -> Result<(), Unknown> {
+        let commands = decode_commands(batch).map_err(|why| Unknown { id, why })?;
         let asked = commands.iter().any(asks);
         let registration = self.own_registration(batch.origin, &commands);
         let (origin, from) = match batch.origin {
@@ -211,7 +208,7 @@ impl Machine {
     }
 
     /// Makes a snapshot of the state as it is. Takes as long as it takes to go through all of it, and then to write it.
-    fn make_snapshot(&self) -> Result<(SnapshotMeta, Arc<Vec<Bytes>>), SnapshotFault> {
+    fn make_snapshot(&self) -> Result<file::Snapshot, SnapshotFault> {
         let (meta, chunks) = {
             let held = self.held.read();
             let snapshot_id =
@@ -276,6 +273,12 @@ pub(crate) fn encode_commands(commands: &[Command]) -> Bytes {
     bytes.into()
 }
 
+/// An entry that this program cannot read.
+struct Unknown {
+    id: LogId,
+    why: String,
+}
+
 /// openraft's handle of the machine.
 #[derive(Clone)]
 pub(crate) struct StateMachine(pub Arc<Machine>);
@@ -299,7 +302,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         }
         let count = entries.len();
         for entry in entries {
-            self.0.apply_entry(entry)?;
+            self.0.apply_entry(entry).map_err(|Unknown { id, why }| {
+                tracing::error!(index = id.index, why, "an entry of the control log cannot be applied by this program");
+                StorageIOError::apply(id, AnyError::error(why))
+            })?;
         }
         Ok(vec![(); count])
     }

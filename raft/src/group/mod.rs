@@ -152,10 +152,10 @@ impl Group {
         if let Some(dir) = &options.dir {
             std::fs::create_dir_all(dir).map_err(log_error)?;
         }
-        let log = LogStore::open(me.0, options.dir.as_ref().map(|dir| dir.join("log")).as_deref())?;
+        let log = LogStore::open(options.dir.as_ref().map(|dir| dir.join("log")).as_deref())?;
         let home = Arc::new(Home::new(me, options.run, options.timing(), audience));
         let machine = Arc::new(Machine::open(home.clone(), log.clone(), options.dir.as_deref())?);
-        let rpc = Arc::new(Rpc::new(network, log.clone(), options.election_ms.1));
+        let rpc = Arc::new(Rpc::new(network, log.clone(), options.lease_ms / 2));
         let config = Arc::new(raft_config(&options)?);
         let (peers, state_machine) = (Peers(rpc.clone()), StateMachine(machine.clone()));
         let raft = Raft::new(me.0, config, peers, log.clone(), state_machine).await;

@@ -1,7 +1,7 @@
 //! What peers send.
 //!
 //! A message is decoded and acted upon on the thread that brings it, which so never waits. Appends go into a short queue per peer and are answered by a task of their own, in order; what does
-//! not fit is dropped and counted, as the leader sends it again.
+//! not fit is dropped and counted, as the leader sends it again. An append is answered when what it brought is on this node's disk; one that brought nothing, a heartbeat, at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use openraft::Snapshot;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::Inner;
 use crate::clock::boot_ms;
@@ -25,6 +25,8 @@ use crate::wire::{self, Control, Lane, Message, PartAnswer, SnapshotPart};
 
 /// Appends of one peer that may wait. The leader has one under way, and repeats it when it is late.
 const APPENDS_MAX: usize = 16;
+/// Answers to one peer that may wait for the disk.
+const UNFLUSHED_MAX: usize = 16;
 /// Bytes of a snapshot at most.
 const SNAPSHOT_BYTES_MAX: usize = 8 * 1024 * 1024 * 1024;
 /// Times that a message is passed on.
@@ -303,13 +305,34 @@ impl Inbox {
     }
 }
 
-/// Answers the appends of one peer, in order, until the node stops.
+/// Hands the appends of one peer to openraft, in order, and answers them, until the node stops.
 async fn answer_appends(inner: Arc<Inner>, from: NodeId, mut waiting: mpsc::Receiver<Append>) {
+    let room = Arc::new(Semaphore::new(UNFLUSHED_MAX));
     while let Some((request, rpc)) = waiting.recv().await {
+        let before = rpc.prev_log_id.map_or(0, |id| id.index + 1);
+        let behind = before + rpc.entries.len() as u64;
         let Ok(answer) = inner.raft.append_entries(rpc).await else { continue };
         if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
             inner.leader_heard.store(boot_ms(), Ordering::Relaxed);
         }
-        inner.rpc.control(from, Control::AppendAnswer { request, answer });
+        let acknowledged = match &answer {
+            AppendEntriesResponse::Success => behind.checked_sub(1),
+            AppendEntriesResponse::PartialSuccess(matching) => matching.map(|id| id.index),
+            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
+        };
+        let answer = Control::AppendAnswer { request, answer };
+        match acknowledged.filter(|index| !inner.log.is_flushed_to(*index)) {
+            None => _ = inner.rpc.control(from, answer),
+            Some(index) => {
+                // Without room there is no answer, and the leader asks again.
+                let Ok(place) = room.clone().try_acquire_owned() else { continue };
+                let inner = inner.clone();
+                tokio::spawn(async move {
+                    inner.log.flushed_to(index).await;
+                    inner.rpc.control(from, answer);
+                    drop(place);
+                });
+            }
+        }
     }
 }

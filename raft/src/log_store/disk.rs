@@ -14,13 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_storage::disk::RealDisk;
 use holdfast_storage::journal::{Batch, ChoreDone, Journal, Location, OnCorruption, Options};
-use openraft::storage::LogFlushed;
 use parking_lot::{Condvar, Mutex};
 
 use super::memory::Found;
 use super::{Marks, OpenError};
 use crate::clock::wall_ms;
-use crate::entry::{self, Entry, LogId, TypeConfig};
+use crate::entry::{self, Entry, LogId};
 
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 /// More in one write would make the first of them wait.
@@ -74,15 +73,14 @@ pub(super) fn open(dir: &Path) -> Result<(LogJournal, Found), OpenError> {
     };
     let purged = marks.purged.map(|id| id.index);
     let mut found = Found { marks, committed, entries: VecDeque::new() };
-    let mut next = purged.map_or(0, |index| index + 1);
-    for (index, location) in entries.range(next..) {
-        if *index != next {
+    let first = purged.map_or(0, |index| index + 1);
+    for (expected, (index, location)) in (first..).zip(entries.range(first..)) {
+        if *index != expected {
             return Err(OpenError::Damaged("entries are missing"));
         }
         let mut tail = Bytes::from(reader.read(*location)?.tail);
         let entry = entry::decode(&mut tail).map_err(|_| OpenError::Damaged("an entry that cannot be read"))?;
         found.entries.push_back(entry);
-        next += 1;
     }
     // What is known to be committed is in the log, or was purged from it.
     let last = found.entries.back().map(|entry| entry.log_id).or(found.marks.purged);
@@ -130,7 +128,6 @@ impl Replay {
 struct Task {
     sequence: u64,
     what: Written,
-    callback: Option<LogFlushed<TypeConfig>>,
 }
 
 #[derive(Default)]
@@ -163,10 +160,10 @@ impl Writer {
         Ok(Writer { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    pub fn push(&self, sequence: u64, what: Written, callback: Option<LogFlushed<TypeConfig>>) {
+    pub fn push(&self, sequence: u64, what: Written) {
         let mut queue = self.shared.queue.lock();
         let idle = queue.tasks.is_empty();
-        queue.tasks.push_back(Task { sequence, what, callback });
+        queue.tasks.push_back(Task { sequence, what });
         drop(queue);
         if idle {
             self.shared.wake.notify_one();
@@ -216,11 +213,6 @@ impl Writing {
             }
             if let Some(last) = tasks.last() {
                 finished(last.sequence);
-            }
-            for task in tasks {
-                if let Some(callback) = task.callback {
-                    callback.log_io_completed(Ok(()));
-                }
             }
             self.give_up_segments();
             self.run_chore();

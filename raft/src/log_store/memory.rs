@@ -77,24 +77,12 @@ impl Memory {
         if from < to { self.entries.range(from..to).cloned().collect() } else { Vec::new() }
     }
 
-    /// Whether the entry was made by this node as the leader that it is by the vote that it has saved.
-    pub fn is_of_leader(&self, me: u128, id: &LogId) -> bool {
-        let leader = self.marks.vote.filter(|vote| vote.committed).map(|vote| vote.leader_id);
-        leader.is_some_and(|leader| leader == id.leader_id && leader.node_id == me)
-    }
-
-    /// The sequence number of the write.
-    pub fn append(&mut self, entries: &[Entry]) -> u64 {
-        let first = entries.first().map(|entry| entry.log_id.index);
-        if let Some(first) = first {
-            self.truncate(first);
+    /// Puts entries in the place of what stands at their indexes and behind.
+    pub fn append(&mut self, entries: &[Entry]) {
+        if let Some(first) = entries.first() {
+            self.truncate(first.log_id.index);
         }
         self.entries.extend(entries.iter().cloned());
-        let sequence = self.next_write();
-        if let Some(unwritten) = self.unwritten.back_mut() {
-            unwritten.first = first;
-        }
-        sequence
     }
 
     /// Removes what stands at `index` and behind.
@@ -111,10 +99,10 @@ impl Memory {
         self.marks.purged = self.marks.purged.max(Some(id));
     }
 
-    /// Counts one more write, which waits from now on.
-    pub fn next_write(&mut self) -> u64 {
+    /// Counts one more write, which waits from now on; `first` is the index of its first entry.
+    pub fn next_write(&mut self, first: Option<u64>) -> u64 {
         self.writes += 1;
-        self.unwritten.push_back(Unwritten { sequence: self.writes, first: None, since: boot_ms() });
+        self.unwritten.push_back(Unwritten { sequence: self.writes, first, since: boot_ms() });
         self.writes
     }
 

@@ -7,10 +7,14 @@
 //!
 //! # When an entry counts
 //!
-//! A follower answers an append when it is on its disk. The leader appends and goes on at once: its own disk works while the entries travel, and so does its heartbeat. In
-//! return nothing that follows from a commit leaves this node before the entry is on the leader's own disk too: the state machine waits for it ([`LogStore::flushed_to`]),
-//! and what followers are told of the commit is capped ([`LogStore::cap_commit`]). So what anybody acts upon is on the disks of a majority, this one included, as if the leader had
-//! waited; and a vote is saved behind all entries before it, so a leader that was deposed has its entries on disk before it follows another.
+//! openraft is told at once that an entry is stored, and goes on with it in memory: it never waits for the disk, and so answers heartbeats while the disk is slow. In return nothing
+//! leaves this node that says or follows from more than what is on its disk:
+//! - a follower's answer to an append waits until the entries are on its disk (`group::receive`);
+//! - the state machine applies an entry when it is ([`LogStore::flushed_to`]);
+//! - what the leader tells its followers of the commit is capped ([`LogStore::cap_commit`]): it counts itself before its disk has the entry;
+//! - a vote is on disk before it is given or asked for, and all entries that were there before it are too, for there is one queue of writes.
+//!
+//! So whatever anybody acts upon is on the disks of a majority, the leader's included.
 //!
 //! A disk that fails or is full is tried again without end; while it is behind, the node does not lead ([`LogStore::is_stalled`]).
 //!
@@ -68,7 +72,6 @@ pub(crate) struct Marks {
 /// The log of one node; clones share it.
 #[derive(Clone)]
 pub(crate) struct LogStore {
-    me: u128,
     memory: Arc<Mutex<Memory>>,
     /// How many writes are on disk.
     done: Arc<watch::Sender<u64>>,
@@ -76,11 +79,11 @@ pub(crate) struct LogStore {
 }
 
 impl LogStore {
-    /// The log of `me` in `dir`, or in memory.
-    pub fn open(me: u128, dir: Option<&Path>) -> Result<LogStore, OpenError> {
+    /// The log in `dir`, or in memory.
+    pub fn open(dir: Option<&Path>) -> Result<LogStore, OpenError> {
         let done = Arc::new(watch::Sender::new(0));
         let Some(dir) = dir else {
-            return Ok(LogStore { me, memory: Arc::new(Mutex::new(Memory::default())), done, writer: None });
+            return Ok(LogStore { memory: Arc::new(Mutex::new(Memory::default())), done, writer: None });
         };
         let (journal, found) = disk::open(dir)?;
         let memory = Arc::new(Mutex::new(Memory::new(found)));
@@ -92,7 +95,7 @@ impl LogStore {
             }
         };
         let writer = Some(Arc::new(Writer::start(journal, finished)?));
-        Ok(LogStore { me, memory, done, writer })
+        Ok(LogStore { memory, done, writer })
     }
 
     /// The cluster that this node is in, 0 for none.
@@ -111,7 +114,12 @@ impl LogStore {
         self.reach(sequence).await;
     }
 
-    /// Waits until the entry of `index`, and all before it, are on this node's disk.
+    /// Whether the entry of `index`, and all before it, are on this node's disk.
+    pub fn is_flushed_to(&self, index: u64) -> bool {
+        self.memory.lock().unwritten_at(index).is_none()
+    }
+
+    /// Waits until they are.
     pub async fn flushed_to(&self, index: u64) {
         let sequence = self.memory.lock().unwritten_at(index);
         if let Some(sequence) = sequence {
@@ -157,17 +165,19 @@ impl LogStore {
     }
 
     fn write(&self, memory: &mut Memory, what: Written) -> u64 {
-        let sequence = memory.next_write();
+        let first = match &what {
+            Written::Entries(entries) => entries.first().map(|entry| entry.log_id.index),
+            Written::Truncate(_) | Written::Marks(_) => None,
+        };
+        let sequence = memory.next_write(first);
         match &self.writer {
-            Some(writer) => writer.push(sequence, what, None),
-            None => self.in_memory(memory, sequence),
+            Some(writer) => writer.push(sequence, what),
+            None => {
+                memory.written(sequence);
+                self.done.send_replace(sequence);
+            }
         }
         sequence
-    }
-
-    fn in_memory(&self, memory: &mut Memory, sequence: u64) {
-        memory.written(sequence);
-        self.done.send_replace(sequence);
     }
 
     async fn reach(&self, sequence: u64) {
@@ -252,22 +262,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        let mut memory = self.memory.lock();
-        let own = entries.iter().all(|entry| memory.is_of_leader(self.me, &entry.log_id));
-        let sequence = memory.append(&entries);
-        match &self.writer {
-            Some(writer) if own => {
-                writer.push(sequence, Written::Entries(entries), None);
-                drop(memory);
-                callback.log_io_completed(Ok(()));
-            }
-            Some(writer) => writer.push(sequence, Written::Entries(entries), Some(callback)),
-            None => {
-                self.in_memory(&mut memory, sequence);
-                drop(memory);
-                callback.log_io_completed(Ok(()));
-            }
+        {
+            let mut memory = self.memory.lock();
+            memory.append(&entries);
+            self.write(&mut memory, Written::Entries(entries));
         }
+        callback.log_io_completed(Ok(()));
         Ok(())
     }
 

@@ -30,13 +30,13 @@ async fn log_ids(log: &mut LogStore) -> Vec<(u64, u64)> {
 fn reopen(log: LogStore, dir: &Path) -> LogStore {
     log.close();
     drop(log);
-    LogStore::open(ME, Some(dir)).expect("opens")
+    LogStore::open(Some(dir)).expect("opens")
 }
 
 #[tokio::test]
 async fn what_was_synced_is_found_again() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut log = LogStore::open(ME, Some(dir.path())).expect("opens");
+    let mut log = LogStore::open(Some(dir.path())).expect("opens");
     assert_eq!((log.cluster(), log.read_vote().await.expect("reads")), (0, None));
     log.join_cluster(77).await;
     let vote = Vote::new_committed(3, 9);
@@ -59,7 +59,7 @@ async fn what_was_synced_is_found_again() {
 #[tokio::test]
 async fn segments_go_with_what_is_purged_and_the_vote_stays() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut log = LogStore::open(ME, Some(dir.path())).expect("opens");
+    let mut log = LogStore::open(Some(dir.path())).expect("opens");
     let vote = Vote::new_committed(3, 9);
     log.save_vote(&vote).await.expect("saves");
     let segments = |dir: &Path| {
@@ -84,7 +84,7 @@ async fn segments_go_with_what_is_purged_and_the_vote_stays() {
 #[tokio::test]
 async fn a_log_that_was_purged_beyond_its_end_goes_on_behind_it() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut log = LogStore::open(ME, Some(dir.path())).expect("opens");
+    let mut log = LogStore::open(Some(dir.path())).expect("opens");
     log.blocking_append(entries(1, 0..3)).await.expect("appends");
     log.purge(id(2, 100)).await.expect("purges");
     log.blocking_append(entries(2, 101..103)).await.expect("appends");
@@ -96,7 +96,7 @@ async fn a_log_that_was_purged_beyond_its_end_goes_on_behind_it() {
 
 #[tokio::test]
 async fn what_one_message_carries_is_bounded() {
-    let mut log = LogStore::open(ME, None).expect("opens");
+    let mut log = LogStore::open(None).expect("opens");
     let big = |index| Entry { log_id: id(1, index), payload: EntryPayload::Normal(batch(900_000)) };
     log.blocking_append((0..4).map(big)).await.expect("appends");
     assert_eq!(log.limited_get_log_entries(0, 4).await.expect("reads").len(), 2);
@@ -109,7 +109,7 @@ async fn what_one_message_carries_is_bounded() {
 
 #[tokio::test]
 async fn what_is_purged_leaves_some_for_who_is_behind() {
-    let mut log = LogStore::open(ME, None).expect("opens");
+    let mut log = LogStore::open(None).expect("opens");
     log.blocking_append(entries(1, 0..100)).await.expect("appends");
     assert_eq!(log.extent(0), Extent { entries: 100, bytes: 100 * 164 });
     assert_eq!(log.extent(60).entries, 40);
@@ -118,29 +118,36 @@ async fn what_is_purged_leaves_some_for_who_is_behind() {
     assert_eq!(log.purgeable(50, 1_000_000), None);
 }
 
-/// A memory whose writes are done only when the test says so.
-fn unwritten() -> Memory {
-    let mut memory = Memory::default();
-    memory.marks.vote = Some(Vote::new_committed(2, ME));
-    memory
-}
-
 #[test]
 fn followers_hear_of_a_commit_when_it_is_on_the_leaders_disk() {
-    let (mut memory, vote) = (unwritten(), Vote::new_committed(2, ME));
-    let first = memory.append(&entries(1, 0..3));
+    let (mut memory, vote) = (Memory::default(), Vote::new_committed(2, ME));
+    let append = |memory: &mut Memory, entries: Vec<Entry>| {
+        memory.append(&entries);
+        memory.next_write(Some(entries[0].log_id.index))
+    };
+    let first = append(&mut memory, entries(1, 0..3));
     memory.written(first);
     assert_eq!(memory.cap_commit(&vote, Some(id(1, 1))), Some(id(1, 1)));
-    let second = memory.append(&entries(2, 3..5));
-    assert!(memory.is_of_leader(ME, &id(2, 3)) && !memory.is_of_leader(ME, &id(1, 2)));
-    assert!(!memory.is_of_leader(9, &id(2, 3)));
+    let second = append(&mut memory, entries(2, 3..5));
     assert_eq!(memory.cap_commit(&vote, Some(id(2, 4))), Some(id(1, 1)), "what is on disk is of an earlier term");
     assert_eq!((memory.unwritten_at(2), memory.unwritten_at(3)), (None, Some(second)));
     memory.written(second);
-    let third = memory.append(&entries(2, 5..6));
+    let third = append(&mut memory, entries(2, 5..6));
     assert_eq!(memory.cap_commit(&vote, Some(id(2, 5))), Some(id(2, 4)), "as far as it is on disk");
     assert_eq!(memory.cap_commit(&vote, Some(id(2, 3))), Some(id(2, 4)), "it never falls");
     memory.written(third);
     assert_eq!(memory.cap_commit(&vote, Some(id(2, 5))), Some(id(2, 5)));
     assert!(memory.oldest_unwritten().is_none());
+}
+
+#[test]
+fn what_replaces_entries_has_to_be_written_too() {
+    let mut memory = Memory::default();
+    memory.append(&entries(1, 0..5));
+    let first = memory.next_write(Some(0));
+    memory.written(first);
+    memory.append(&entries(2, 2..4));
+    let second = memory.next_write(Some(2));
+    assert_eq!(memory.last_log_id(), Some(id(2, 3)));
+    assert_eq!((memory.unwritten_at(1), memory.unwritten_at(3)), (None, Some(second)));
 }

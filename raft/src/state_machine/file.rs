@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -33,8 +34,11 @@ pub enum SnapshotFault {
     Stopped,
 }
 
+/// What a snapshot is of, and its pieces.
+pub(super) type Snapshot = (SnapshotMeta, Arc<Vec<Bytes>>);
+
 /// The snapshot at `path`, if there is one.
-pub(super) fn read(path: &Path) -> Result<Option<(SnapshotMeta, std::sync::Arc<Vec<Bytes>>)>, SnapshotFault> {
+pub(super) fn read(path: &Path) -> Result<Option<Snapshot>, SnapshotFault> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
