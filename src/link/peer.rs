@@ -363,13 +363,18 @@ impl Life {
             Purpose::Control => {
                 self.dials.established(purpose);
                 self.end(Slot::ControlOut).await;
-                self.start_dialled(Slot::ControlOut, stream);
+                // Its first words let the peer send: the receiver has to know of the link before.
+                let (go, gone) = oneshot::channel();
+                self.start_dialled(Slot::ControlOut, stream, gone);
                 self.try_up();
+                let _ = go.send(());
             }
             Purpose::Bulk if is_up => {
                 self.dials.established(purpose);
                 self.end(Slot::BulkOut).await;
-                self.start_dialled(Slot::BulkOut, stream);
+                let (go, gone) = oneshot::channel();
+                self.start_dialled(Slot::BulkOut, stream, gone);
+                let _ = go.send(());
             }
             Purpose::Data(shard) if is_up && stream.detach().is_ok() => {
                 self.dials.established(purpose);
@@ -476,9 +481,13 @@ impl Life {
         }
     }
 
-    fn start_dialled(&mut self, slot: Slot, stream: ByteStream) {
+    /// Starts a connection that was dialled; it carries nothing before `gone`.
+    fn start_dialled(&mut self, slot: Slot, stream: ByteStream, gone: oneshot::Receiver<()>) {
         let connection = self.connection(slot);
-        self.spawn(slot, connection.run(stream));
+        self.spawn(slot, async move {
+            let _ = gone.await;
+            connection.run(stream).await;
+        });
     }
 
     fn start(&mut self, slot: Slot, mut introduced: Introduced) {

@@ -91,6 +91,12 @@ struct Plan {
     config: Cluster,
 }
 
+/// The cluster of this test: a port that one test has given back may be that of another one's node a moment later.
+fn cluster() -> String {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    test[test.len().saturating_sub(60)..].to_owned()
+}
+
 /// A node called `n` and its number, with that number as its id and its run.
 fn node(id: u128) -> Plan {
     let bind = "127.0.0.1:0".parse().unwrap();
@@ -100,7 +106,7 @@ fn node(id: u128) -> Plan {
         versions: (1, 1),
         secret: "the secret of all tests here",
         count_bulk: false,
-        config: Cluster::new("c", bind, ""),
+        config: Cluster::new(cluster(), bind, ""),
     }
 }
 

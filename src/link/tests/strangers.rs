@@ -38,7 +38,7 @@ fn opening(purpose: Purpose) -> Vec<u8> {
         shards: 2,
         versions: (1, 1),
     };
-    let hello = Hello { peer: own, cluster: "c".to_owned(), cluster_id: 0, purpose, attempt: 1, nonce: [7; 32] };
+    let hello = Hello { peer: own, cluster: cluster(), cluster_id: 0, purpose, attempt: 1, nonce: [7; 32] };
     [&hello::preface((1, 1))[..], &hello::message(&Message::Hello(Box::new(hello)))].concat()
 }
 
