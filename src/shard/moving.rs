@@ -238,7 +238,7 @@ impl Shard {
 
     /// The node may serve again: what was read and written meanwhile goes on, and no client has been silent.
     pub(super) fn resume_serving(&mut self) {
-        if !self.suspended || !self.shared.grant.is_valid() {
+        if !self.shared.grant.is_valid() {
             return;
         }
         self.suspended = false;
@@ -250,6 +250,7 @@ impl Shard {
         }
         self.read_on();
         self.resume_links();
+        self.resume_peers();
         self.wake_flusher();
     }
 

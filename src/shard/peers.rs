@@ -164,6 +164,9 @@ impl Shard {
         else {
             return;
         };
+        if peer.connection.take().is_some() {
+            self.control.data_ended(node, self.id);
+        }
         self.close_links_from(node);
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
@@ -179,7 +182,6 @@ impl Shard {
         for slot in slots_of(self.peers.all()) {
             if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
                 self.peer_down(slot, node);
-                self.control.data_ended(node, self.id);
             }
         }
     }
@@ -409,6 +411,11 @@ impl Shard {
             }
             self.wake(key);
         }
+    }
+
+    /// The node may serve again: what waits for other nodes is written.
+    pub(super) fn resume_peers(&mut self) {
+        slots_of(self.peers.all()).for_each(|slot| self.mark_peer_dirty(slot));
     }
 
     pub(super) fn flush_peers(&mut self) {

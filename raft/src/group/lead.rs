@@ -23,6 +23,8 @@ use crate::network::Answer as RpcAnswer;
 use crate::state_machine::{Held, decode_commands, encode_commands};
 use crate::wire::{Control, Lane, Message};
 
+/// A leader without a turn for so long has stood still, frozen or without a processor. In milliseconds.
+const STOOD_STILL_MS: u64 = 1000;
 /// Milliseconds for which a wish that is not repeated counts.
 const WISH_MS: u64 = 3000;
 /// Entries that a learner may lack to be counted as caught up.
@@ -54,6 +56,8 @@ pub(super) struct Lead {
     /// Who was proposed to be registered, under which run.
     registering: Recent<u64>,
     departing: Option<(Departing, u64)>,
+    /// When it last had a turn.
+    turned_at: u64,
     /// When housekeeping was last proposed, and its place in the log is not yet applied.
     kept_at: u64,
     answers: VecDeque<WriteAnswer>,
@@ -67,6 +71,7 @@ impl Lead {
             joining: HashMap::new(),
             registering: HashMap::new(),
             departing: None,
+            turned_at: 0,
             kept_at: 0,
             answers: VecDeque::new(),
         }
@@ -78,6 +83,14 @@ impl Lead {
         while self.answers.len() > ANSWERS_MAX || self.answers.front_mut().is_some_and(|first| !is_open(first)) {
             self.answers.pop_front();
         }
+    }
+
+    /// A leader that has stood still has heard nobody meanwhile, and that says nothing of them: everybody has a full lease again.
+    fn look_whether_it_stood_still(&mut self, now: u64) {
+        if now.saturating_sub(self.turned_at) > STOOD_STILL_MS {
+            self.renewals.end();
+        }
+        self.turned_at = now;
     }
 
     /// In line with openraft: in `term` this node leads, and `proven` says whether it has applied an entry of that term.
@@ -198,6 +211,7 @@ impl Inner {
         let mut commands = Vec::new();
         {
             let mut lead = self.lead.lock();
+            lead.look_whether_it_stood_still(now);
             lead.follow(term, proven, now);
             if !lead.renewals.is_leading() {
                 return;
