@@ -241,8 +241,8 @@ pub enum Effect {
         epoch: SessionEpoch,
         holder: NodeId,
     },
-    /// `by` has a claim. `holder` closes the connection that the client has there, if any, and answers `by` when its publishes and its Will are
-    /// out; unless `clean`, it hands the session over after the cut.
+    /// `by` has a claim. `holder` closes the connection that the client has there, if any, says so by a `Detach` of its epoch, and answers `by` when
+    /// the connection's publishes and its Will are out; unless `clean`, it hands the session over after the cut.
     Claimed {
         client: ClientId,
         epoch: SessionEpoch,
@@ -250,7 +250,7 @@ pub enum Effect {
         by: NodeId,
         clean: bool,
     },
-    /// The claim `epoch` of `by` does not count any more: a later connection has the lease or a claim, or the session is lost.
+    /// The claim `epoch` of `by` does not count any more: a later connection of the client has the lease or a claim.
     ClaimLost {
         client: ClientId,
         epoch: SessionEpoch,
@@ -271,7 +271,7 @@ pub enum Effect {
         from: NodeId,
         to: NodeId,
     },
-    /// The claim is gone, the session stays where it was, without connection.
+    /// The claim is gone: `by` gave it up or is dead, or the session was lost with its holder. Else it stays where it was, without connection.
     Withdrawn {
         client: ClientId,
         epoch: SessionEpoch,

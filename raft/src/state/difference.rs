@@ -69,7 +69,7 @@ impl ControlState {
         });
         let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder));
         let ended = !old.is_ended() && !same_session;
-        if let Some(claim) = claim.filter(|_| !moved) {
+        if let Some(claim) = claim.filter(|_| !settled) {
             effects.extend(self.claim_gone(client, claim, now, newer));
         }
         if let Some(now) = now.filter(|now| is_cut_off(old, now) && holder_now == Some(holder)) {

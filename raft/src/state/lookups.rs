@@ -23,9 +23,9 @@ pub struct Counts {
     pub wills_due: usize,
     /// Bytes of all Wills: of leases, of claims, and due.
     pub will_bytes: u64,
-    /// Topic filters that any node subscribes to.
+    /// Topic filters that any node subscribes to, with those that are still to be swept out.
     pub routes: usize,
-    /// Share groups, by name and filter, that any node has members of.
+    /// The same for share groups, by name and filter.
     pub share_routes: usize,
 }
 

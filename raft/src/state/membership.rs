@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::lease::Turn;
 use super::nodes::{Node, NodeSlot, Standing};
 use super::routes::SWEEP_KEYS_MAX;
+use super::tenures::Tenure;
 use super::{ControlState, PASS_ON_MAX};
 use crate::command::{Effect, Incarnation, NodeId, Outcome, Refusal};
 
@@ -151,7 +152,10 @@ impl ControlState {
         };
         let free: Vec<NodeSlot> = self.nodes.all().filter(is_free).map(|(slot, _)| slot).collect();
         self.forgotten -= free.len();
-        free.into_iter().for_each(|slot| self.nodes.free(slot));
+        for slot in free {
+            self.nodes.free(slot);
+            *self.leases.tenure(slot) = Tenure::default();
+        }
     }
 }
 

@@ -249,7 +249,8 @@ impl<R: Iterator<Item = Record>> Iterator for Chunks<R> {
 
     fn next(&mut self) -> Option<Vec<u8>> {
         let records = self.records.as_mut()?;
-        let mut chunk = vec![FORMAT];
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES_MAX + CHUNK_BYTES_MAX / 16);
+        chunk.push(FORMAT);
         chunk.extend(self.next.take().unwrap_or_default());
         for record in records {
             let before = chunk.len();
@@ -267,8 +268,29 @@ impl<R: Iterator<Item = Record>> Iterator for Chunks<R> {
 
 /// `bytes` with the record behind them.
 fn written(record: &Record, bytes: Vec<u8>) -> Vec<u8> {
-    postcard::to_extend(record, bytes)
-        .expect("a vector takes all that is written to it, and these types have no map of unknown length")
+    let written = postcard::serialize_with_flavor(record, Behind(bytes));
+    written.expect("a vector takes all that is written to it, and no record has a sequence of unknown length")
+}
+
+/// Writes behind what is there.
+struct Behind(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Behind {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
 }
 
 /// Why a chunk is refused.
