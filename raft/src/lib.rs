@@ -5,6 +5,15 @@
 //! | [`command`] | what is asked ([`Command`]), what came of it ([`Outcome`]), what the node has to do now ([`Effect`]) |
 //! | [`state`] | [`ControlState`]: the deterministic machine that commands are applied to |
 //! | [`standalone`] | [`Standalone`]: one node without a log, the same machine applied directly |
+//! | `group` | [`Group`]: one node of many, openraft in between; read its page for the life of a node |
+//! | [`liveness`] | who may go on, who has expired, when a node must stop by itself |
+//! | `membership` | how a cluster is founded, who comes and who goes |
+//! | [`batcher`] | many commands, one entry of the log |
+//! | `home` | this node's incarnation and grant; what it is told ([`Audience`]) |
+//! | `log_store`, `state_machine`, `network` | what openraft asks for: the log, the applied state and its snapshots, the other nodes ([`Network`]) |
+//! | `entry`, `wire` | the bytes of entries and messages |
+//!
+//! No socket is opened here and no thread of a shard is touched: [`Network`] carries messages, [`Audience`] hears what was applied.
 //!
 //! The state is the same for one node and for many. It reads no clock (time comes with each command), draws no random numbers and does no
 //! I/O, so the same commands in the same order make the same state everywhere; [`ControlState::digest`] says whether they did.

@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_storage::disk::RealDisk;
+use holdfast_storage::disk::Disk;
 use holdfast_storage::journal::{Batch, ChoreDone, Journal, Location, OnCorruption, Options};
 use parking_lot::{Condvar, Mutex};
 
@@ -51,9 +50,8 @@ pub(super) struct LogJournal {
     purged: Option<u64>,
 }
 
-/// Opens the journal in `dir` and reads what counts.
-pub(super) fn open(dir: &Path) -> Result<(LogJournal, Found), OpenError> {
-    let disk = Arc::new(RealDisk::open_or_create(dir)?);
+/// Opens the journal on `disk` and reads what counts.
+pub(super) fn open(disk: Arc<dyn Disk>) -> Result<(LogJournal, Found), OpenError> {
     let options =
         Options { segment_bytes: SEGMENT_BYTES, bytes_max: None, on_corruption: OnCorruption::Halt, unindexed: 64 };
     let mut replay = Replay::default();

@@ -30,6 +30,7 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
+use holdfast_storage::disk::{Disk, RealDisk};
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
@@ -81,11 +82,18 @@ pub(crate) struct LogStore {
 impl LogStore {
     /// The log in `dir`, or in memory.
     pub fn open(dir: Option<&Path>) -> Result<LogStore, OpenError> {
+        match dir {
+            Some(dir) => LogStore::open_on(Arc::new(RealDisk::open_or_create(dir)?)),
+            None => {
+                let done = Arc::new(watch::Sender::new(0));
+                Ok(LogStore { memory: Arc::new(Mutex::new(Memory::default())), done, writer: None })
+            }
+        }
+    }
+
+    fn open_on(disk: Arc<dyn Disk>) -> Result<LogStore, OpenError> {
         let done = Arc::new(watch::Sender::new(0));
-        let Some(dir) = dir else {
-            return Ok(LogStore { memory: Arc::new(Mutex::new(Memory::default())), done, writer: None });
-        };
-        let (journal, found) = disk::open(dir)?;
+        let (journal, found) = disk::open(disk)?;
         let memory = Arc::new(Mutex::new(Memory::new(found)));
         let finished = {
             let (memory, done) = (memory.clone(), done.clone());

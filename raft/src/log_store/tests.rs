@@ -1,5 +1,9 @@
+<<<<<<< HEAD
 //! The log on a disk that forgets what was not synced.
 
+=======
+use holdfast_storage::disk::SimulatedDisk;
+>>>>>>> part-rb
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftLogStorageExt;
 use openraft::{CommittedLeaderId, EntryPayload};
@@ -70,6 +74,7 @@ async fn segments_go_with_what_is_purged_and_the_vote_stays() {
         let entry = Entry { log_id: id(1, index), payload: EntryPayload::Normal(batch(1_000_000)) };
         log.blocking_append([entry]).await.expect("appends");
     }
+    log.flushed_to(39).await;
     let before = segments(dir.path());
     assert!(before >= 5, "{before}");
     log.purge(id(1, 38)).await.expect("purges");
@@ -150,4 +155,34 @@ fn what_replaces_entries_has_to_be_written_too() {
     let second = memory.next_write(Some(2));
     assert_eq!(memory.last_log_id(), Some(id(2, 3)));
     assert_eq!((memory.unwritten_at(1), memory.unwritten_at(3)), (None, Some(second)));
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_is_tried_again_and_nothing_counts_meanwhile() {
+    let disk = SimulatedDisk::new();
+    let mut log = LogStore::open_on(Arc::new(disk.clone())).expect("opens");
+    let vote = Vote::new_committed(1, ME);
+    log.save_vote(&vote).await.expect("saves");
+    log.blocking_append(entries(1, 0..3)).await.expect("appends");
+    log.flushed_to(2).await;
+    disk.fail_syncs(true);
+    log.blocking_append(entries(1, 3..5)).await.expect("openraft does not wait");
+    assert_eq!(log_ids(&mut log).await.len(), 5);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    while log.trouble().is_none() || !log.is_stalled(50) {
+        assert!(tokio::time::Instant::now() < deadline, "the trouble shows");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(log.is_flushed_to(2) && !log.is_flushed_to(3));
+    assert_eq!(log.cap_commit(&vote, Some(id(1, 4))), Some(id(1, 2)));
+    // Power goes: what was not on disk is lost, and nobody has relied on it.
+    let mut lost = LogStore::open_on(Arc::new(disk.crash_all_lost())).expect("opens");
+    assert_eq!(log_ids(&mut lost).await.len(), 3);
+    disk.fail_syncs(false);
+    log.flushed_to(4).await;
+    assert_eq!(log.cap_commit(&vote, Some(id(1, 4))), Some(id(1, 4)));
+    assert_eq!(log.trouble(), None);
+    let mut kept = LogStore::open_on(Arc::new(disk.crash_all_lost())).expect("opens");
+    assert_eq!(log_ids(&mut kept).await.len(), 5);
+    assert_eq!(kept.read_vote().await.expect("reads"), Some(vote));
 }
