@@ -254,7 +254,10 @@ fn a_node_joins_where_it_is_told_to() {
     let broker = installation.launch();
     let command = |path: &str, body: &str| post(broker.admin(), path, body, READY).expect("an answer");
     let join = format!("{{\"address\":\"{}\"}}", cluster.node(N2).cluster_address());
-    until("it answers", PATIENCE, || get(broker.admin(), STATUS, PATIENCE).is_ok_and(|(status, _)| status == 200));
+    until("it looks for the others", PATIENCE, || {
+        get(broker.admin(), "/health/ready", PATIENCE)
+            .is_ok_and(|(_, body)| body.contains("joining: this node is in no cluster"))
+    });
     let (status, said) = command("/api/v1/cluster/join", &join);
     assert_eq!(status, 200, "{said}\n{}", broker.log().text());
     until("all see it", HEALED, || {
