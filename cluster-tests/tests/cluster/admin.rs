@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast_cluster_tests::cluster::admin::get;
+use holdfast_cluster_tests::cluster::admin::{get, post};
 use holdfast_cluster_tests::cluster::crowd::Crowd;
-use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, Node, READY};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, Node, READY, Stranger};
 use holdfast_cluster_tests::transport::PATIENCE;
 use holdfast_cluster_tests::wire::{Version, reason};
 use serde_json::Value;
@@ -242,6 +242,33 @@ fn a_node_that_waits_for_the_others_says_so() {
     cluster.start([N2, N3]);
     cluster.whole_within(READY);
     assert_eq!(node.ask("/health/startup").map(|(status, _)| status), Some(200));
+}
+
+/// A fourth node that was told of nobody joins when it is told of one, is one of them, and leaves again.
+#[test]
+fn a_node_joins_where_it_is_told_to() {
+    let cluster = Cluster::three();
+    let secret = std::fs::read_to_string(cluster.node(N1).installation().folder().join("secret")).expect("a secret");
+    let fourth = Stranger { secret: Some(&secret), name: "n4", bind: "127.0.0.1:0".to_owned(), seeds: Vec::new() };
+    let installation = fourth.install();
+    let broker = installation.launch();
+    let command = |path: &str, body: &str| post(broker.admin(), path, body, READY).expect("an answer");
+    let join = format!("{{\"address\":\"{}\"}}", cluster.node(N2).cluster_address());
+    until("it looks for the others", PATIENCE, || {
+        get(broker.admin(), "/health/ready", PATIENCE)
+            .is_ok_and(|(_, body)| body.contains("joining: this node is in no cluster"))
+    });
+    let (status, said) = command("/api/v1/cluster/join", &join);
+    assert_eq!(status, 200, "{said}\n{}", broker.log().text());
+    until("all see it", HEALED, || {
+        cluster.all().all(|node| cluster.node(node).sees().is_some_and(|seen| seen.live == ["n1", "n2", "n3", "n4"]))
+    });
+    let (status, said) = command("/api/v1/cluster/join", &join);
+    assert!(status == 409 && said.contains("already_joined"), "{status}: {said}");
+    let (status, said) = command("/api/v1/cluster/leave", "");
+    assert_eq!(status, 200, "{said}\n{}", broker.log().text());
+    assert!(broker.exit_status(ENDED).success());
+    only(&cluster, &[N1, N2, N3]);
 }
 
 /// Waits until these nodes are all that there is.

@@ -165,7 +165,7 @@ impl Clustered {
         }
         info!(event = "join", address, "nodes are looked for at another address by way of the admin port");
         let mut stages = self.stage.clone();
-        let joined = stages.wait_for(|stage| !matches!(stage, Stage::Joining(_)));
+        let joined = stages.wait_for(|stage| *stage == Stage::Serving);
         if timeout(CHANGE_PATIENCE, joined).await.is_ok_and(|joined| joined.is_ok()) {
             return Ok(());
         }
