@@ -1,9 +1,4 @@
-<<<<<<< HEAD
-//! The log on a disk that forgets what was not synced.
-
-=======
 use holdfast_storage::disk::SimulatedDisk;
->>>>>>> part-rb
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftLogStorageExt;
 use openraft::{CommittedLeaderId, EntryPayload};
