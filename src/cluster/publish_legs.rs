@@ -124,8 +124,10 @@ impl<W> PublishLegs<W> {
 
     /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
     /// received nothing, and `resent` is called with the frame of every leg, which may have been sent before.
-    pub fn connect(&mut self, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
+    pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
         self.connected = true;
+        // It has had no chance to accept anything before.
+        self.progress_at = now;
         let first_kept = self.first_kept();
         match received {
             Some(received) => {
@@ -264,7 +266,7 @@ mod tests {
         let mut legs = PublishLegs::default();
         push(&mut legs, 1, 3);
         assert!(!legs.has_unsent(), "nobody is there");
-        legs.connect(Some(0), |_| panic!("nothing was sent before"));
+        legs.connect(0, Some(0), |_| panic!("nothing was sent before"));
         push(&mut legs, 2, 2);
         assert_eq!(unsent(&legs), [1, 1, 1, 2, 2]);
         legs.sent(4);
@@ -281,18 +283,18 @@ mod tests {
     #[test]
     fn what_is_not_accepted_is_sent_again_after_a_break() {
         let mut legs = PublishLegs::default();
-        legs.connect(Some(0), |_| {});
+        legs.connect(0, Some(0), |_| {});
         (1..=4).for_each(|sequence| push(&mut legs, sequence, 2));
         legs.sent(8);
         accept(&mut legs, 1);
         legs.disconnect();
         assert!(!legs.has_unsent());
         // Two and three have arrived, and their answers have not.
-        legs.connect(Some(3), |_| panic!("the node is the same"));
+        legs.connect(0, Some(3), |_| panic!("the node is the same"));
         assert_eq!(unsent(&legs), [4, 4]);
         legs.disconnect();
         let mut again = 0;
-        legs.connect(None, |frame| {
+        legs.connect(0, None, |frame| {
             again += 1;
             frame[0] |= 0x80;
         });
@@ -304,10 +306,10 @@ mod tests {
     #[test]
     fn an_answer_may_come_before_the_frame_is_sent_again() {
         let mut legs = PublishLegs::default();
-        legs.connect(Some(0), |_| {});
+        legs.connect(0, Some(0), |_| {});
         push(&mut legs, 1, 2);
         push(&mut legs, 2, 2);
-        legs.connect(None, |_| {});
+        legs.connect(0, None, |_| {});
         assert_eq!(accept(&mut legs, 1), [1]);
         assert_eq!(unsent(&legs), [2, 2]);
     }
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn long_streams_keep_only_what_is_owed() {
         let mut legs = PublishLegs::default();
-        legs.connect(Some(0), |_| {});
+        legs.connect(0, Some(0), |_| {});
         let mut taken = Vec::new();
         for sequence in 1..=5_000_u64 {
             push(&mut legs, sequence, 1 + (sequence % 97) as usize);
@@ -336,7 +338,7 @@ mod tests {
     #[test]
     fn the_window_follows_what_the_node_accepts() {
         let mut legs = PublishLegs::default();
-        legs.connect(Some(0), |_| {});
+        legs.connect(0, Some(0), |_| {});
         push(&mut legs, 1, WINDOW_BYTES_FIRST);
         assert!(legs.is_full());
         legs.measure(1_000);
@@ -356,7 +358,7 @@ mod tests {
         let mut lost = Vec::new();
         legs.clear(|wait| lost.push(wait));
         assert_eq!(lost, [1, 2, 3]);
-        legs.connect(Some(0), |_| {});
+        legs.connect(0, Some(0), |_| {});
         push(&mut legs, 4, 1);
         assert_eq!(unsent(&legs), [4]);
     }

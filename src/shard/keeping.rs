@@ -22,13 +22,14 @@ use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
 use crate::journal;
 use crate::limits;
-use crate::mqtt::{Message, PacketId};
+use crate::mqtt::{Message, MessageId, PacketId};
 use crate::retained;
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 use crate::topic::TopicFilter;
 
 use super::from_peers::StreamKey;
+use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
 
@@ -76,6 +77,8 @@ pub(super) enum Due {
     },
     /// What is to be proposed then.
     Propose(Command),
+    /// A message of a share group that another node keeps until then.
+    Settled(MessageId),
     /// All of a session that comes from another node.
     Adopted {
         client: Arc<str>,
@@ -263,6 +266,7 @@ impl Shard {
             Due::Reply(leg) => self.reply(leg),
             Due::Accepted { stream, number } => self.accept_read(stream, number),
             Due::Propose(command) => drop(self.propose(command)),
+            Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}
         }

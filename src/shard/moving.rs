@@ -22,6 +22,7 @@ use crate::session::Seen;
 use crate::subscriptions::SessionKey;
 
 use super::mailbox::Event;
+use super::sharing::Parked;
 use super::{ConnectionKey, Shard};
 
 use giving::Given;
@@ -61,6 +62,8 @@ pub(super) struct Moves {
     wills: HashSet<(Arc<str>, u64)>,
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
     closed: HashMap<Arc<str>, String>,
+    /// Messages for share groups whose member here moves.
+    parked: HashMap<Arc<str>, Vec<Parked>>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
 }
@@ -76,6 +79,34 @@ impl Moves {
 
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
         self.wills.insert((client.clone(), epoch));
+    }
+}
+
+/// Messages that wait for one member that moves, at the most.
+const PARKED_MAX: usize = 16_384;
+
+/// Members of share groups that move.
+impl Shard {
+    /// Whether the session of a client is between two nodes, so that what is put into it now may be lost with it.
+    pub(super) fn is_moving(&self, client: &str) -> bool {
+        self.gives_away(client) || self.moves.taking.contains_key(client)
+    }
+
+    /// Keeps a message until the move has ended. Given back when there are too many.
+    pub(super) fn park(&mut self, client: &Arc<str>, parked: Parked) -> Option<Parked> {
+        let waiting = self.moves.parked.entry(client.clone()).or_default();
+        if waiting.len() >= PARKED_MAX {
+            return Some(parked);
+        }
+        waiting.push(parked);
+        None
+    }
+
+    /// The move of a client's session has ended, one way or the other.
+    fn unpark(&mut self, client: &Arc<str>) {
+        if let Some(parked) = self.moves.parked.remove(client) {
+            self.offer_parked(parked);
+        }
     }
 }
 

@@ -173,7 +173,8 @@ impl Shard {
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
-        self.offer_lost_shares(slot, peer.shares);
+        self.offer_lost_shares(1 << slot, peer.shares);
+        self.control.owed(self.id, node, 0, 0);
         self.settle_waits_for_legs();
     }
 
@@ -294,11 +295,16 @@ impl Shard {
 
     /// The other end says what it has: the rest goes to it, and again if it is not the process that had it.
     fn peer_welcomes(&mut self, slot: NodeSlot, run: u64, received: u64) {
+        let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
             return;
         };
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
-        peer.legs.connect(same.then_some(received), frame::mark_resent);
+        peer.legs.connect(now, same.then_some(received), frame::mark_resent);
+        // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
+        let first = peer.legs.first_sequence().unwrap_or(u64::MAX);
+        let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
+        self.offer_lost_shares(0, lost);
         self.mark_peer_dirty(slot);
     }
 

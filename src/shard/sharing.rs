@@ -21,7 +21,7 @@ use crate::topic::TopicFilter;
 
 use super::Shard;
 use super::from_peers::StreamKey;
-use super::keeping::Owed;
+use super::keeping::{Due, Owed};
 use super::mailbox::Event;
 use super::peers::frame_of;
 
@@ -46,12 +46,29 @@ impl OwedShares {
         accepted.map(|owed| std::mem::take(&mut owed.owed)).filter(|owed| *owed != Owed::default()).collect()
     }
 
+    /// What the node had accepted, below a sequence.
+    pub fn take_before(&mut self, sequence: u64) -> OwedShares {
+        let at = self.0.partition_point(|owed| owed.sequence < sequence);
+        let rest = self.0.split_off(at);
+        OwedShares(std::mem::replace(&mut self.0, rest))
+    }
+
     /// A member has it for good, or nobody there takes it.
     fn remove(&mut self, sequence: u64) -> Option<OwedShare> {
         let at = self.0.binary_search_by_key(&sequence, |owed| owed.sequence).ok()?;
         self.0.remove(at)
     }
 }
+
+/// A message for a member of a share group that is on its way between nodes.
+pub(super) struct Parked {
+    share: Arc<str>,
+    message: Arc<Message>,
+    owed: Owed,
+}
+
+/// How often another member is looked for before a message waits for one that moves.
+const ATTEMPTS_PAST_MOVING: u8 = 2;
 
 /// Messages for share groups on one other node that are kept for the case that it dies; beyond them the oldest are not.
 const OWED_SHARES_MAX: usize = 65_536;
@@ -150,14 +167,14 @@ impl Shard {
 
     /// A node has died with messages that its members had not acknowledged. One of QoS 2 may have been sent to its member, who then has it; it goes to
     /// nobody else [MQTT-4.8.2-5].
-    pub(super) fn offer_lost_shares(&mut self, slot: NodeSlot, lost: OwedShares) {
+    pub(super) fn offer_lost_shares(&mut self, without: u64, lost: OwedShares) {
         for owed in lost.0 {
             self.keeping.close_section();
             if owed.message.qos == QoS::ExactlyOnce && owed.owed.leg.is_none() {
                 self.metrics().dropped(DropReason::NoMember, 1);
                 self.share_is_accepted(owed.owed);
             } else {
-                self.offer(owed.share, &owed.message, owed.attempts, owed.owed, 1 << slot);
+                self.offer(owed.share, &owed.message, owed.attempts, owed.owed, without);
             }
         }
     }
@@ -180,12 +197,15 @@ impl Shard {
         let session = self.by_client.get(&member.client_id).copied().filter(|session| {
             let slot = &self.sessions[*session as usize];
             let unchanged = slot.connection.is_some() == member.connected || attempts >= limits::SHARE_ATTEMPTS_MAX;
-            unchanged && slot.session.has_subscription(&share) && !self.gives_away(&member.client_id)
+            unchanged && slot.session.has_subscription(&share)
         });
         let Some(session) = session else {
             self.offer_again(share, message, attempts.saturating_add(1), owed);
             return;
         };
+        if self.is_moving(&member.client_id) {
+            return self.offer_past_moving(&member.client_id, share, message, attempts, owed);
+        }
         let outgoing = Outgoing::from_message(message);
         let retain = member.options.retain_as_published && message.retain;
         let ids = SubscriptionIds::from_slice(if member.subscription_id > 0 {
@@ -201,6 +221,35 @@ impl Shard {
             self.settle_or_await(session, message.id, message.qos.min(member.options.qos));
         }
         self.delivered(owed);
+    }
+
+    /// The member that was picked is on its way to or from another node, and cannot be given anything: when nobody else is there, the message waits until it
+    /// has arrived.
+    fn offer_past_moving(
+        &mut self,
+        client: &Arc<str>,
+        share: Arc<str>,
+        message: &Arc<Message>,
+        attempts: u8,
+        owed: Owed,
+    ) {
+        if attempts < ATTEMPTS_PAST_MOVING {
+            self.offer_again(share, message, attempts + 1, owed);
+        } else {
+            let parked = Parked { share, message: message.clone(), owed };
+            if let Some(parked) = self.park(client, parked) {
+                self.metrics().dropped(DropReason::NoMember, 1);
+                self.delivered(parked.owed);
+            }
+        }
+    }
+
+    /// A move has ended: what waited for it goes wherever its member is now.
+    pub(super) fn offer_parked(&mut self, parked: Vec<Parked>) {
+        for Parked { share, message, owed } in parked {
+            self.keeping.close_section();
+            self.offer_again(share, &message, 0, owed);
+        }
     }
 
     /// Picks another member for a message that was given back or could not be delivered.
@@ -258,7 +307,9 @@ impl Shard {
     /// anybody else in any case; else it keeps it until the member acknowledges.
     fn settle_or_await(&mut self, session: SessionKey, id: MessageId, qos: QoS) {
         let persists = self.sessions[session as usize].session.expiry_secs() > 0;
-        if persists || qos != QoS::AtLeastOnce {
+        if persists && self.keeping.defers() {
+            self.keeping.when_kept(Due::Settled(id));
+        } else if persists || qos != QoS::AtLeastOnce {
             self.answer_origin(id, ShareAnswer::Settled);
         } else {
             self.shares_awaited += 1;

@@ -1,3 +1,5 @@
+//! The log on a disk that forgets what was not synced.
+
 use holdfast_storage::disk::SimulatedDisk;
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftLogStorageExt;

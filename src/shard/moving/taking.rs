@@ -116,6 +116,7 @@ impl Shard {
         }
         if self.moves.taking.get(client).is_some_and(|taken| taken.machine.is_done()) {
             self.moves.taking.remove(client);
+            self.unpark(client);
         }
     }
 
@@ -162,10 +163,8 @@ impl Shard {
             let mut turn = turn!(self);
             self.sessions[session as usize].session.import(&mut turn, position, restored);
             self.metrics().subscriptions.add(1);
-            // A share group gets nothing here until the session is: another node has what it is owed.
-            if !filter.starts_with("$share/") {
-                self.enter_index(session, &filter, subscription, &mut routes);
-            }
+            // What comes for a share group meanwhile waits until the session is here.
+            self.enter_index(session, &filter, subscription, &mut routes);
         }
         drop(order);
         for cut in yielded.replays {
@@ -184,10 +183,19 @@ impl Shard {
         let Some(session) = self.moves.taking.get(client).and_then(|taken| taken.session) else {
             return;
         };
-        let texts = self.sessions[session as usize].session.subscriptions().map(|(text, _)| text.clone());
-        let filters: Vec<Arc<str>> = texts.filter(|text| !text.starts_with("$share/")).collect();
+        let mut filters = Vec::new();
+        let mut shares = Vec::new();
+        for (text, _) in self.sessions[session as usize].session.subscriptions() {
+            match TopicFilter::parse(text) {
+                Ok(TopicFilter { share: Some(share), filter }) => {
+                    let members = self.shared.index.share_members(text, filter).unwrap_or_default();
+                    shares.push(((share.into(), filter.into()), members));
+                }
+                _ => filters.push(text.clone()),
+            }
+        }
         let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
-        self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares: Vec::new() });
+        self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
     }
 
     fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes, _last: bool) -> Result<(), WireError> {
@@ -236,31 +244,12 @@ impl Shard {
         self.taking_event_of(client, epoch, TakingEvent::Kept);
     }
 
-    /// The session is this node's: its share groups have a member here.
+    /// The session is this node's.
     fn settled_here(&mut self, client: &Arc<str>, session_present: bool) {
         let session = self.moves.taking.get_mut(client).and_then(|taken| taken.session.take());
-        let Some(session) = session.filter(|_| session_present) else {
-            return;
-        };
-        self.metrics().sessions_taken.add(1);
-        let subscriptions = self.sessions[session as usize].session.subscriptions();
-        let shared: Vec<_> = subscriptions
-            .filter(|(text, _)| text.starts_with("$share/"))
-            .map(|(text, subscription)| (text.clone(), *subscription))
-            .collect();
-        if shared.is_empty() {
-            return;
+        if session.is_some() && session_present {
+            self.metrics().sessions_taken.add(1);
         }
-        let mut routes = NewRoutes::default();
-        let node = self.shared.clone();
-        let order = node.index.route_order();
-        for (text, subscription) in shared {
-            if TopicFilter::parse(&text).is_ok() {
-                self.enter_index(session, &text, subscription, &mut routes);
-            }
-        }
-        self.propose_members(routes.shares);
-        drop(order);
     }
 
     fn refuse_taken(&mut self, key: ConnectionKey, serial: u64, refusal: Refusal) {
