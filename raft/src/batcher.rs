@@ -38,11 +38,11 @@ pub const UNDER_WAY_MAX: usize = 4;
 /// Bytes of commands that wait, under way and not: beyond it the node cannot keep up and its incarnation ends.
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Milliseconds between batches that are small.
-pub const PACE_MS: u64 = 4;
+pub const PACE_MS: u64 = 8;
 /// Batches that need not keep the pace after a time with few.
 pub const SAVED_MAX: u64 = 8;
 /// Commands that are worth a batch of their own.
-pub const WORTHWHILE: usize = 64;
+pub const WORTHWHILE: usize = 32;
 /// Milliseconds until what was sent and not applied is sent again.
 const RESEND_MS: u64 = 500;
 
