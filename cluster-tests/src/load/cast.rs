@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::history::History;
 use crate::wire::Version;
 
-use super::{Actor, Publisher, Round, Subscriber, WillClient, read_retained};
+use super::{Actor, CutOnPanic, Publisher, Round, Subscriber, WillClient, read_retained};
 
 /// Retain Handling 2: no retained messages at the time of the subscribe.
 const LIVE_ONLY: u8 = 0x20;
@@ -69,6 +69,7 @@ impl Cast {
                 let round = &rounds[(number + turn) % rounds.len()];
                 scope.spawn(move || actor.play(round));
             }
+            let _cut = CutOnPanic(rounds);
             end();
         });
     }

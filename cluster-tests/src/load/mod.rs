@@ -70,6 +70,17 @@ impl<'r> Round<'r> {
     }
 }
 
+/// Cuts rounds when their test fails, so that no actor plays on when nobody is left to end the round.
+pub struct CutOnPanic<'r>(pub &'r [Round<'r>]);
+
+impl Drop for CutOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.iter().for_each(Round::cut);
+        }
+    }
+}
+
 /// One client.
 pub trait Actor: Send {
     /// Plays one round. It returns when its connection has ended, when the round is cut, or, in a finishing round, when it is done.
