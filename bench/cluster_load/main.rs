@@ -171,10 +171,12 @@ fn main() -> Result<()> {
         suback: Latencies::new(),
         arguments,
     };
-    let (cpu_before, own_before) = (cpu_s(&lives.arguments.broker_pid)?, cpu_s(&[std::process::id()])?);
+    let before = used(&lives.arguments.broker_pid)?;
     let secs = run(&mut net, &mut lives)?;
     std::thread::sleep(Duration::from_millis(lives.arguments.settle_ms));
-    let (cpu, own) = (cpu_s(&lives.arguments.broker_pid)? - cpu_before, cpu_s(&[std::process::id()])? - own_before);
+    let after = used(&lives.arguments.broker_pid)?;
+    let (cpu, own) = (after[0] - before[0], after[1] - before[1]);
+    let others = (after[2] - before[2] - cpu - own).max(0.0);
     let mut line = Line::new("lives");
     let count = lives.lives.len() as f64;
     line.number("lives", count);
@@ -182,6 +184,7 @@ fn main() -> Result<()> {
     line.number("secs", secs);
     line.number("lives_per_s", count / secs);
     line.number("tool_cpu_pct", own / secs * 100.0);
+    line.number("others_cpu_pct", others / (secs + lives.arguments.settle_ms as f64 / 1000.0) * 100.0);
     if !lives.arguments.broker_pid.is_empty() {
         line.number("broker_cpu_us_per_life", cpu / count * 1e6);
         line.number("lives_per_broker_cpu_s", count / cpu);
@@ -212,6 +215,12 @@ fn run(net: &mut Net, lives: &mut Lives) -> Result<f64> {
         }
     }
     Ok(start.elapsed().as_secs_f64())
+}
+
+/// CPU seconds of the brokers, of this program, and of the whole machine.
+fn used(brokers: &[u32]) -> Result<[f64; 3]> {
+    let machine = measure::machine_cpu_s().context("/proc/stat")?;
+    Ok([cpu_s(brokers)?, cpu_s(&[std::process::id()])?, machine])
 }
 
 /// User and system time of processes, in seconds: as the kernel counts it, in hundredths.
