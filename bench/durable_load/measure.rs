@@ -79,7 +79,7 @@ fn process_cpu_s(pid: &str) -> Option<f64> {
 }
 
 /// User, nice and system time of all cores.
-fn machine_cpu_s() -> Option<f64> {
+pub fn machine_cpu_s() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let ticks = stat.lines().next()?.split_whitespace().skip(1).take(3);
     Some(ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / ticks_per_s())

@@ -75,7 +75,12 @@ impl Net {
 
     /// Opens a connection under `token` and writes its CONNECT.
     pub fn open(&mut self, token: usize, client_id: &str, clean: bool) -> Result<()> {
-        let stream = TcpStream::connect(self.addr).with_context(|| format!("{client_id}: connecting"))?;
+        self.open_at(self.addr, token, &connect(client_id, clean))
+    }
+
+    /// The same to an address and with a CONNECT of the caller's.
+    pub fn open_at(&mut self, addr: SocketAddr, token: usize, connect: &Connect<'_>) -> Result<()> {
+        let stream = TcpStream::connect(addr).with_context(|| format!("{}: connecting", connect.client_id))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         if self.conns.len() <= token {
@@ -84,7 +89,7 @@ impl Net {
         let conn = Conn { stream, unread: Vec::new(), unsent: Vec::new(), full: false, dirty: false, leaving: false };
         self.watch(libc::EPOLL_CTL_ADD, &conn.stream, token, libc::EPOLLIN)?;
         self.conns[token] = Some(conn);
-        self.send(token, &Packet::Connect(connect(client_id, clean)))
+        self.send(token, &Packet::Connect(*connect))
     }
 
     /// Writes a packet at the end of this turn.
