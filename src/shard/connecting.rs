@@ -577,11 +577,14 @@ impl Shard {
 
     /// Offers messages that a session has given up. Returns whether there was any.
     fn offer_queued(&mut self, session: SessionKey, given: Vec<Queued>) -> bool {
-        let owner = self.sessions[session as usize].session.owner();
+        let state = &self.sessions[session as usize].session;
+        let owner = state.owner();
+        // A session that outlives its connection has taken its messages over.
+        let own = owner.is_some() || state.expiry_secs() > 0;
         let any = !given.is_empty();
         let mut stored = Vec::new();
         for queued in given {
-            let owed = Owed { leg: None, from: owner.map(|owner| (owner, queued.position)) };
+            let owed = Owed { leg: None, from: owner.map(|owner| (owner, queued.position)), own };
             match (queued.message(), &queued.share) {
                 (Some(message), Some(share)) => self.offer_again(share.clone(), message, 0, owed),
                 _ => stored.push(queued),

@@ -218,7 +218,7 @@ impl Shard {
         self.keeping.begin_leg(leg);
         self.note_seen(message.id);
         self.deliver(&Outgoing::from_message(message));
-        self.delivered(Owed { leg, from: None });
+        self.delivered(Owed { leg, from: None, own: false });
     }
 
     /// Delivers to every session of this shard that matches. True if there is one.

@@ -88,7 +88,7 @@ impl Shard {
 
     fn offer_read_back(&mut self, given: Vec<Queued>, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {
         for (queued, (owner, item, message)) in given.into_iter().zip(bodies) {
-            let owed = Owed { leg: None, from: Some((owner, item)) };
+            let owed = Owed { leg: None, from: Some((owner, item)), own: true };
             match (queued.share, message) {
                 (Some(share), Some(message)) => self.offer_again(share, &message, 0, owed),
                 _ => {

@@ -100,12 +100,12 @@ impl Shard {
         let any = !picked.is_empty() || !away.is_empty();
         for pick in picked {
             // Whom it goes to in the end is not known yet, and so is whether that session is kept.
-            let owed = Owed { leg: self.keeping.open_leg(self.id), from: None };
+            let owed = Owed { leg: self.keeping.open_leg(self.id), from: None, own: false };
             self.send_to_member(pick, outgoing.message(), 0, owed);
         }
         for (share, slot) in away {
             let leg = self.keeping.open_remote_leg(self.id);
-            self.owe_share(slot, share, outgoing.message(), 0, Owed { leg, from: None });
+            self.owe_share(slot, share, outgoing.message(), 0, Owed { leg, from: None, own: false });
         }
         any
     }
@@ -217,7 +217,7 @@ impl Shard {
             Delivery { qos: member.options.qos, retain, subscription_ids: ids.as_slice(), share: Some(&share) };
         self.keeping.begin_leg(owed.leg);
         self.deliver_to(session, &outgoing, delivery);
-        if self.is_from_elsewhere(message) {
+        if self.is_from_elsewhere(message) && !owed.own {
             self.settle_or_await(session, message.id, message.qos.min(member.options.qos));
         }
         self.delivered(owed);
@@ -263,7 +263,7 @@ impl Shard {
         // u8::MAX attempts find no member only where the index and the sessions disagree.
         let filter = filter.filter(|_| attempts < u8::MAX);
         let here = filter.and_then(|filter| self.shared.index.pick_again(&share, filter));
-        if self.is_from_elsewhere(message) && !here.as_ref().is_some_and(|picked| picked.member.connected) {
+        if self.is_from_elsewhere(message) && !owed.own && !here.as_ref().is_some_and(|picked| picked.member.connected) {
             return self.refuse_share(message, owed);
         }
         let node = filter.and_then(|filter| {
@@ -296,7 +296,7 @@ impl Shard {
         let picked = filter.and_then(|filter| self.shared.index.pick_again(share, filter));
         match picked.filter(|picked| picked.member.connected || detached) {
             Some(picked) => {
-                let owed = Owed { leg: self.keeping.open_leg(self.id), from: None };
+                let owed = Owed { leg: self.keeping.open_leg(self.id), from: None, own: false };
                 self.send_to_member(picked, outgoing.message(), 0, owed);
             }
             None => self.answer_peer(of, AnswerFrame::Refused { sequence: outgoing.id.sequence, reason: 0 }),

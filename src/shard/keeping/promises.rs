@@ -46,6 +46,8 @@ pub struct Owed {
     pub leg: Option<Leg>,
     /// The item of a session that gave the message back: deleted together with what its next owner writes down.
     pub from: Option<(OwnerId, ItemId)>,
+    /// Whether this node answers for a message of another one: that one has been told that it need not keep it any more.
+    pub own: bool,
 }
 
 /// How the message that is being routed is kept.
