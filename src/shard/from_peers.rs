@@ -47,6 +47,8 @@ struct Stream {
     /// The number of the first of them.
     first: u64,
     connection: Option<u32>,
+    /// What was last said of messages for share groups: said once more on a new connection, as it may have been lost with the old one. To hear it twice does no harm.
+    share_answers: VecDeque<AnswerFrame>,
     /// The last publisher, as clients mostly send more than one message.
     publisher: Arc<str>,
 }
@@ -81,6 +83,9 @@ impl FromPeers {
         !self.dirty.is_empty()
     }
 }
+
+/// More than can be on their way over one connection.
+const SHARE_ANSWERS_MAX: usize = 16_384;
 
 /// Connections that may wait for the news that their node is live.
 const EARLY_MAX: usize = 1_024;
@@ -135,6 +140,7 @@ impl Shard {
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
         AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
+        self.from_peers.streams[of as usize].share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -145,8 +151,9 @@ impl Shard {
         let FromPeers { streams, by_origin, .. } = &mut self.from_peers;
         *by_origin.entry((node, shard)).or_insert_with(|| {
             let (pending, publisher) = (VecDeque::new(), Arc::from(""));
+            let (connection, share_answers) = (None, VecDeque::new());
             let stream =
-                Stream { node, shard, received: 0, accepted: 0, pending, first: 0, connection: None, publisher };
+                Stream { node, shard, received: 0, accepted: 0, pending, first: 0, connection, share_answers, publisher };
             streams.insert(stream) as StreamKey
         })
     }
@@ -350,8 +357,15 @@ impl Shard {
         }
     }
 
-    /// Writes an answer, if there is a connection. One that is lost with it is said again at the next, or does not matter.
+    /// Writes an answer, if there is a connection. What is lost with that is said again at the next.
     pub(super) fn answer_peer(&mut self, of: StreamKey, answer: AnswerFrame) {
+        if let AnswerFrame::Settled { .. } | AnswerFrame::Refused { .. } = answer {
+            let answers = &mut self.from_peers.streams[of as usize].share_answers;
+            answers.push_back(answer);
+            if answers.len() > SHARE_ANSWERS_MAX {
+                answers.pop_front();
+            }
+        }
         let Some(key) = self.from_peers.streams[of as usize].connection else {
             return;
         };

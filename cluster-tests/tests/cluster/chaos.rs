@@ -1,7 +1,8 @@
 //! Mixed load on all nodes, whose clients change nodes from round to round, and one fault after another that is shorter than a lease: nothing is lost,
 //! doubled, out of order, or brought back.
 //!
-//! With one copy of each session, what is published while a node is expelled is not kept for its sessions; so no fault here lasts that long.
+//! With one copy of each session, what is published while a node is expelled is not kept for its sessions; so no fault here lasts that long. And a node that is killed does not know which of
+//! the messages that were under way it had sent to the others: what its clients repeat may come twice, at QoS 2 too.
 
 use std::time::Duration;
 
@@ -86,12 +87,13 @@ fn play(rounds: u32, settle_every: u32, name: &str) {
     let cluster = Cluster::three();
     let on = ClusterStage::new(&cluster);
     let addresses: Vec<_> = cluster.all().map(|node| cluster.node(node).address()).collect();
-    let (history, mut checker, mut cast) = (History::default(), Checker::default(), Cast::mixed(&mut dice));
+    let (history, mut checker, mut cast) = (History::default(), Checker::of_one_copy(), Cast::mixed(&mut dice));
     for number in 1..=rounds {
         let turn = usize::try_from(dice.below(3)).unwrap_or(0);
         let of_nodes: Vec<_> =
             addresses.iter().map(|address| Round::of_load(*address, &history).in_cluster()).collect();
         let (harm, before) = (Harm::any(&mut dice, 3), Duration::from_millis(50 + dice.below(500)));
+        eprintln!("{name}: round {number}, {harm:?} after {before:?}");
         cast.play_on(&of_nodes, turn, || {
             pass(before);
             harm.happen(&cluster, Duration::from_millis(1_000));
