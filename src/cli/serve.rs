@@ -81,7 +81,9 @@ fn refused(start_error: &StartError, config: &Config, places: &Places, in_dir_of
 /// What is logged of this program, and of the libraries that it is made of: they warn about single connections, in words of their source.
 fn filter(level: Level) -> EnvFilter {
     match level {
-        Level::Error | Level::Warn | Level::Info => EnvFilter::new(format!("holdfast={},openraft=off,error", level.as_str())),
+        Level::Error | Level::Warn | Level::Info => {
+            EnvFilter::new(format!("holdfast={},openraft=off,error", level.as_str()))
+        }
         // What the Raft library says at these levels is for its authors.
         Level::Debug | Level::Trace => EnvFilter::new(format!("{},openraft=warn", level.as_str())),
     }
@@ -116,9 +118,11 @@ mod tests {
 
     #[test]
     fn libraries_are_heard_only_when_they_are_asked_for() {
-        for (level, expected) in
-            [(Level::Info, "holdfast=info,openraft=off,error"), (Level::Error, "holdfast=error,openraft=off,error"), (Level::Debug, "debug,openraft=warn")]
-        {
+        for (level, expected) in [
+            (Level::Info, "holdfast=info,openraft=off,error"),
+            (Level::Error, "holdfast=error,openraft=off,error"),
+            (Level::Debug, "debug,openraft=warn"),
+        ] {
             let text = filter(level).to_string();
             let same = |text: &str| text.split(',').map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
             assert_eq!(same(&text), same(expected));

@@ -10,11 +10,11 @@ use tracing::error;
 
 use holdfast_storage::Storage;
 
+use crate::listener::tcp;
 use crate::listener::{Acceptor, accept_loop};
 use crate::shard::greeted::{Dispatch, Greeted};
 use crate::shard::mailbox::Event;
 use crate::shard::restoring::Stored;
-use crate::listener::tcp;
 use crate::shard::{self, ControlPlane, Shard, Shared};
 use crate::subscriptions::ShardId;
 

@@ -171,7 +171,8 @@ impl Shard {
 
     /// The lease of the client id was granted: the older connection goes, the session comes, and the CONNACK is written when that is kept.
     pub(super) fn connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, outcome: Outcome) {
-        let waits = self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Connecting(_));
+        let waits =
+            self.is_current(key, serial) && matches!(self.connections[key as usize].state, State::Connecting(_));
         if !waits {
             return self.connected_in_vain(client_id, outcome);
         }
@@ -207,7 +208,10 @@ impl Shard {
         let client = client.clone();
         match outcome {
             Outcome::Acquired { epoch, .. } => {
-                let expiry_secs = self.by_client.get(&client).map_or(0, |session| self.sessions[*session as usize].session.expiry_secs());
+                let expiry_secs = self
+                    .by_client
+                    .get(&client)
+                    .map_or(0, |session| self.sessions[*session as usize].session.expiry_secs());
                 self.propose(Command::Detach { client, epoch, will: WillFate::Drop, expiry_secs });
             }
             Outcome::Claimed { epoch, .. } => {
@@ -218,7 +222,13 @@ impl Shard {
     }
 
     /// The lease is this connection's, and nobody else has a connection: the session comes.
-    pub(super) fn enter_connected(&mut self, key: ConnectionKey, serial: u64, client_id: &Arc<str>, (epoch, session_present): (u64, bool)) {
+    pub(super) fn enter_connected(
+        &mut self,
+        key: ConnectionKey,
+        serial: u64,
+        client_id: &Arc<str>,
+        (epoch, session_present): (u64, bool),
+    ) {
         let Some(connection) = self.connections.get_mut(key as usize).filter(|connection| connection.serial == serial)
         else {
             return;

@@ -152,15 +152,25 @@ impl Shard {
         *by_origin.entry((node, shard)).or_insert_with(|| {
             let (pending, publisher) = (VecDeque::new(), Arc::from(""));
             let (connection, share_answers) = (None, VecDeque::new());
-            let stream =
-                Stream { node, shard, received: 0, accepted: 0, pending, first: 0, connection, share_answers, publisher };
+            let stream = Stream {
+                node,
+                shard,
+                received: 0,
+                accepted: 0,
+                pending,
+                first: 0,
+                connection,
+                share_answers,
+                publisher,
+            };
             streams.insert(stream) as StreamKey
         })
     }
 
     /// A node has become live: connections that it made before that was known here are taken up.
     pub(super) fn take_early_links(&mut self, node: NodeId) {
-        let (of_it, others) = std::mem::take(&mut self.from_peers.early).into_iter().partition(|(from, ..)| *from == node);
+        let (of_it, others) =
+            std::mem::take(&mut self.from_peers.early).into_iter().partition(|(from, ..)| *from == node);
         self.from_peers.early = others;
         for (node, shard, stream) in of_it as Vec<_> {
             self.link_from(node, shard, stream);
@@ -311,8 +321,15 @@ impl Shard {
         }
         let expires_at = publish.remaining_secs.map(|secs| self.now + u64::from(secs) * 1000);
         let (qos, retain) = (publish.qos, publish.retain);
-        let mut outgoing =
-            Outgoing::new(id, publish.topic, publish.payload, publish.properties, (qos, retain), expires_at, &publisher);
+        let mut outgoing = Outgoing::new(
+            id,
+            publish.topic,
+            publish.payload,
+            publish.properties,
+            (qos, retain),
+            expires_at,
+            &publisher,
+        );
         if let Some(stamp) = publish.stamp {
             self.hear_clock(stamp);
             outgoing.set_stamp(stamp);

@@ -37,52 +37,112 @@ pub enum Event {
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
     /// A message that matches a filter of this shard.
-    Publish { message: Arc<Message>, leg: Option<Leg> },
+    Publish {
+        message: Arc<Message>,
+        leg: Option<Leg>,
+    },
     /// A message for one member of a share group.
-    Shared { picked: Picked, message: Arc<Message>, attempts: u8, owed: Owed },
+    Shared {
+        picked: Picked,
+        message: Arc<Message>,
+        attempts: u8,
+        owed: Owed,
+    },
     /// The leg waits until everything that this shard has done is kept.
-    KeepAll { leg: Leg },
+    KeepAll {
+        leg: Leg,
+    },
     /// What this shard sent to another one with a leg is kept.
-    Answered { promise: PromiseKey },
+    Answered {
+        promise: PromiseKey,
+    },
     /// The same, and what was written down of it, to be kept together with the rest; `reply` waits until it is.
-    Parts { promise: PromiseKey, entries: Vec<Entry>, reply: Option<Leg> },
+    Parts {
+        promise: PromiseKey,
+        entries: Vec<Entry>,
+        reply: Option<Leg>,
+    },
     /// Everything that this shard handed to the storage up to this submission is kept.
-    Kept { submission: u64 },
+    Kept {
+        submission: u64,
+    },
     /// Messages that this shard asked for have been read back, as far as they could be.
-    ReadBack { ticket: u64, bodies: Vec<(OwnerId, ItemId, Option<Vec<u8>>)> },
+    ReadBack {
+        ticket: u64,
+        bodies: Vec<(OwnerId, ItemId, Option<Vec<u8>>)>,
+    },
     /// The storage is in another state than before.
     StorageChanged,
     /// A proposed command was applied.
-    Outcome { ticket: Ticket, outcome: Outcome },
+    Outcome {
+        ticket: Ticket,
+        outcome: Outcome,
+    },
     /// The control state says what this shard has to do.
     Effect(Effect),
     /// `shard` has caught up: those that waited for it read on.
-    CaughtUp { shard: ShardId },
+    CaughtUp {
+        shard: ShardId,
+    },
     /// Close every connection with this reason.
-    CloseAll { reason: ReasonCode },
+    CloseAll {
+        reason: ReasonCode,
+    },
     /// Another node is live, under that slot.
-    PeerUp { slot: NodeSlot, node: NodeId, incarnation: Incarnation },
+    PeerUp {
+        slot: NodeSlot,
+        node: NodeId,
+        incarnation: Incarnation,
+    },
     /// It is dead.
-    PeerDown { slot: NodeSlot, node: NodeId },
+    PeerDown {
+        slot: NodeSlot,
+        node: NodeId,
+    },
     /// A data connection to a node, and one from a shard of a node.
-    LinkTo { node: NodeId, stream: Box<ByteStream> },
-    LinkFrom { node: NodeId, shard: u16, stream: Box<ByteStream> },
+    LinkTo {
+        node: NodeId,
+        stream: Box<ByteStream>,
+    },
+    LinkFrom {
+        node: NodeId,
+        shard: u16,
+        stream: Box<ByteStream>,
+    },
     /// The node of a shared message is to hear what became of it.
-    AnswerOrigin { id: MessageId, answer: ShareAnswer },
+    AnswerOrigin {
+        id: MessageId,
+        answer: ShareAnswer,
+    },
     /// Everything before this has been handled, and what is routed from now on is routed by the state that was applied then.
     Turned(Arc<Turned>),
     /// Every node routes by the routes that this ticket awaited.
-    RoutedEverywhere { ticket: Ticket },
+    RoutedEverywhere {
+        ticket: Ticket,
+    },
     /// Every node routes by the routes of a session that moves from `holder`: it is to have the mark of this shard.
-    CutMade { holder: NodeId, index: u64 },
+    CutMade {
+        holder: NodeId,
+        index: u64,
+    },
     /// Everything that a shard of a node routed before that index has come.
-    Marked { from: Source, index: u64 },
+    Marked {
+        from: Source,
+        index: u64,
+    },
     /// From this shard to itself: whether Wills of a client whose session is to go are still due.
-    LookForWills { client: Arc<str> },
+    LookForWills {
+        client: Arc<str>,
+    },
     /// From another node, about a session that moves.
-    Session { from: NodeId, frame: Box<SessionFrame> },
+    Session {
+        from: NodeId,
+        frame: Box<SessionFrame>,
+    },
     /// The sessions that are this node's by the control state, each with the epoch of the connection that began it and of its last one: what is here of others goes.
-    Reconcile { leases: Box<HashMap<Arc<str>, (u64, u64)>> },
+    Reconcile {
+        leases: Box<HashMap<Arc<str>, (u64, u64)>>,
+    },
     /// The node may serve again.
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.
@@ -90,7 +150,10 @@ pub enum Event {
     /// Somebody wants to know something.
     Inspect(Box<Inspect>),
     /// End the connection of a client, and answer whether it had one; `None` if it has no session.
-    Kick { client_id: Arc<str>, reply: oneshot::Sender<Option<bool>> },
+    Kick {
+        client_id: Arc<str>,
+        reply: oneshot::Sender<Option<bool>>,
+    },
 }
 
 impl Event {

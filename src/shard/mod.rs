@@ -52,12 +52,12 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
+use crate::cluster::session_move::SessionFrame;
 use crate::limits;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
 use crate::retained::{self, HybridClock};
 use crate::session::{self, Queued, Session, Turn};
-use crate::cluster::session_move::SessionFrame;
 use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardId, ShardIndex};
 
 use clock::Clock;
@@ -70,8 +70,8 @@ use mailbox::{Event, Mailbox, Ticket};
 pub use moving::Deadlines;
 use moving::Moves;
 use outbox::BufferPool;
-pub use subscribing::Unsettled;
 use peers::{PeerTask, Peers};
+pub use subscribing::Unsettled;
 use timers::Timers;
 
 /// The number of a connection in the table of its shard.
@@ -226,14 +226,25 @@ struct SessionSlot {
 
 /// What an outcome is awaited for.
 enum Pending {
-    Connect { connection: ConnectionKey, serial: u64, client: Arc<str> },
+    Connect {
+        connection: ConnectionKey,
+        serial: u64,
+        client: Arc<str>,
+    },
     Subscribe(Box<subscribing::PendingSubscribe>),
     /// The filters of a SUBSCRIBE that has shared ones too, which have that ticket.
     SubscribeWith(Ticket),
     /// A step of a session that moves to this node.
-    Move { client: Arc<str>, epoch: u64, step: moving::Step },
+    Move {
+        client: Arc<str>,
+        epoch: u64,
+        step: moving::Step,
+    },
     /// The socket of a client that has said DISCONNECT is closed behind it.
-    Close { connection: ConnectionKey, serial: u64 },
+    Close {
+        connection: ConnectionKey,
+        serial: u64,
+    },
 }
 
 pub struct Shard {
@@ -434,7 +445,9 @@ impl Shard {
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
-                Some(Pending::Connect { connection, serial, client }) => self.connected(connection, serial, &client, outcome),
+                Some(Pending::Connect { connection, serial, client }) => {
+                    self.connected(connection, serial, &client, outcome)
+                }
                 Some(Pending::Subscribe(pending)) => self.routed(ticket, *pending, &outcome),
                 Some(Pending::SubscribeWith(other)) => self.routed_with(other, &outcome),
                 Some(Pending::Move { client, epoch, step }) => self.move_step(&client, epoch, step, &outcome),

@@ -160,8 +160,13 @@ impl Shard {
         for client in giving {
             self.giving_event(&client, GivingEvent::NodeGone(node));
         }
-        let taking: Vec<Arc<str>> =
-            self.moves.taking.iter().filter(|(_, taken)| taken.holder == node).map(|(client, _)| client.clone()).collect();
+        let taking: Vec<Arc<str>> = self
+            .moves
+            .taking
+            .iter()
+            .filter(|(_, taken)| taken.holder == node)
+            .map(|(client, _)| client.clone())
+            .collect();
         for client in taking {
             self.taking_event(&client, TakingEvent::HolderGone);
         }
@@ -314,8 +319,12 @@ impl Shard {
         self.abandon_moves();
         self.forget_peers();
         self.pending.clear();
-        let connected: Vec<SessionKey> =
-            self.sessions.iter().filter(|(_, slot)| slot.connection.is_some()).map(|(key, _)| key as SessionKey).collect();
+        let connected: Vec<SessionKey> = self
+            .sessions
+            .iter()
+            .filter(|(_, slot)| slot.connection.is_some())
+            .map(|(key, _)| key as SessionKey)
+            .collect();
         for session in connected {
             self.detach_locally(session);
         }

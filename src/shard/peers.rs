@@ -160,7 +160,8 @@ impl Shard {
 
     /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others.
     pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId) {
-        let Some(mut peer) = self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.take_if(|peer| peer.node == node))
+        let Some(mut peer) =
+            self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.take_if(|peer| peer.node == node))
         else {
             return;
         };
@@ -378,7 +379,8 @@ impl Shard {
             return;
         };
         if peer.legs.is_full() {
-            let droppable = matches!(frame, DataFrame::Publish(publish) if publish.qos == QoS::AtMostOnce && !publish.retain);
+            let droppable =
+                matches!(frame, DataFrame::Publish(publish) if publish.qos == QoS::AtMostOnce && !publish.retain);
             if droppable && peer.legs.is_overfull() {
                 self.metrics().dropped(DropReason::NodeBehind, 1);
                 return;

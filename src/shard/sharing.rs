@@ -105,23 +105,33 @@ impl Shard {
         }
         for (share, slot) in away {
             let leg = self.keeping.open_remote_leg(self.id);
-            self.owe_share(slot, share, outgoing.message(), 0, Owed { leg, from: None, own: false });
+            let detached = !self.is_share_connected_anywhere(&share);
+            self.owe_share(slot, share, outgoing.message(), (0, detached), Owed { leg, from: None, own: false });
         }
         any
     }
 
     /// Gives the message to another node, for a member of the group there. It has a place of its own in the stream: the node may get it for another
     /// subscription too, or have been sent newer ones since.
-    fn owe_share(&mut self, slot: NodeSlot, share: Arc<str>, message: &Arc<Message>, attempts: u8, owed: Owed) {
+    /// `detached`: whether a member without connection will do.
+    fn owe_share(
+        &mut self,
+        slot: NodeSlot,
+        share: Arc<str>,
+        message: &Arc<Message>,
+        (attempts, detached): (u8, bool),
+        owed: Owed,
+    ) {
         let sequence = self.next_message_id().sequence;
-        let detached = !self.is_share_connected_anywhere(&share);
         let outgoing = Outgoing::from_message(message);
         let mut frame = frame_of(&outgoing, self.now, None);
         frame.sequence = sequence;
         frame.share = Some((&share, detached));
         self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
         let Some(peer) = self.peers.get_mut(slot) else {
-            return self.share_is_accepted(owed);
+            // This node has been given up: what a session on disk gave back is still there.
+            self.metrics().dropped(DropReason::NoMember, 1);
+            return self.share_is_accepted(Owed { from: None, ..owed });
         };
         let shares = &mut peer.shares.0;
         shares.push_back(OwedShare { sequence, message: message.clone(), share, attempts, owed });
@@ -147,7 +157,8 @@ impl Shard {
         let Ok(TopicFilter { filter, .. }) = TopicFilter::parse(share) else {
             return false;
         };
-        self.shared.index.is_share_connected(share, filter) || self.shared.cluster_index.is_share_connected(share, filter)
+        self.shared.index.is_share_connected(share, filter)
+            || self.shared.cluster_index.is_share_connected(share, filter)
     }
 
     pub(super) fn share_settled(&mut self, slot: NodeSlot, sequence: u64) {
@@ -263,15 +274,21 @@ impl Shard {
         // u8::MAX attempts find no member only where the index and the sessions disagree.
         let filter = filter.filter(|_| attempts < u8::MAX);
         let here = filter.and_then(|filter| self.shared.index.pick_again(&share, filter));
-        if self.is_from_elsewhere(message) && !owed.own && !here.as_ref().is_some_and(|picked| picked.member.connected) {
+        if self.is_from_elsewhere(message) && !owed.own && !here.as_ref().is_some_and(|picked| picked.member.connected)
+        {
             return self.refuse_share(message, owed);
         }
-        let node = filter.and_then(|filter| {
-            let members = here.as_ref().map(|picked| picked.group);
-            self.shared.cluster_index.pick_share_again(&share, filter, members, without)
-        });
+        let members = here.as_ref().map(|picked| picked.group);
+        let pick = |without| self.shared.cluster_index.pick_share_again(&share, filter?, members, without);
+        let picked = pick(without);
+        // A node that has refused for want of a connected member may have one that is not.
+        let last_resort = picked.is_none() && without != 0 && attempts < limits::SHARE_ATTEMPTS_MAX;
+        let node = if last_resort { pick(0) } else { picked };
         match (node, here) {
-            (Some(ShareNode::There(slot)), _) => self.owe_share(slot, share, message, attempts, owed),
+            (Some(ShareNode::There(slot)), _) => {
+                let detached = last_resort || !self.is_share_connected_anywhere(&share);
+                self.owe_share(slot, share, message, (attempts, detached), owed);
+            }
             (Some(ShareNode::Here), Some(picked)) => self.send_to_member(picked, message, attempts, owed),
             _ => {
                 self.metrics().dropped(DropReason::NoMember, 1);

@@ -40,9 +40,10 @@ impl ShareNodes {
     /// Connected members take turns, over all nodes; a node without one serves only when no other has one. `None`: nobody is left.
     fn pick(&self, here: Option<ShareMembers>, without: u64) -> Option<ShareNode> {
         let there = self.nodes.iter().filter(|(slot, _)| without & (1 << slot) == 0);
-        let candidates: SmallVec<[(ShareNode, ShareMembers); 8]> = (here.map(|members| (ShareNode::Here, members)).into_iter())
-            .chain(there.map(|(slot, members)| (ShareNode::There(*slot), *members)))
-            .collect();
+        let candidates: SmallVec<[(ShareNode, ShareMembers); 8]> =
+            (here.map(|members| (ShareNode::Here, members)).into_iter())
+                .chain(there.map(|(slot, members)| (ShareNode::There(*slot), *members)))
+                .collect();
         let total: usize = candidates.iter().map(|(_, members)| weight(*members)).sum();
         if total == 0 {
             return candidates.iter().find(|(_, members)| members.detached).map(|(node, _)| *node);
@@ -211,10 +212,14 @@ mod tests {
         let here = ShareMembers::new(1, false);
         let mut picked = [0; 3];
         for _ in 0..100 {
-            index.pick_shares("t", |_| Some(here), |_, node| match node {
-                ShareNode::Here => picked[0] += 1,
-                ShareNode::There(node) => picked[usize::from(node)] += 1,
-            });
+            index.pick_shares(
+                "t",
+                |_| Some(here),
+                |_, node| match node {
+                    ShareNode::Here => picked[0] += 1,
+                    ShareNode::There(node) => picked[usize::from(node)] += 1,
+                },
+            );
         }
         assert_eq!(picked, [20, 80, 0]);
         assert_eq!(index.pick_share_again(&share, "t", Some(here), 1 << 1), Some(ShareNode::Here));

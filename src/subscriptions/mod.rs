@@ -399,7 +399,8 @@ impl NodeIndex {
 
     /// Every share group with a member on this node, and what of it is here.
     pub fn for_each_share(&self, mut each: impl FnMut(&str, ShareMembers)) {
-        let mut each_of = |groups: &Vec<ShareGroup>| groups.iter().for_each(|group| each(&group.share, group.members()));
+        let mut each_of =
+            |groups: &Vec<ShareGroup>| groups.iter().for_each(|group| each(&group.share, group.members()));
         self.shares.read().groups.for_each(|_, groups| each_of(groups));
     }
 

@@ -63,7 +63,7 @@ pub(super) struct Deliveries {
     open: HashMap<MessageId, Open>,
     /// What came with QoS 2, to each session as long as it lasts.
     once: HashMap<Debtor, HashSet<MessageId>>,
-    /// Nodes may die that keep the only copy of what they know: a message that its publisher has sent again may come twice, at QoS 2 too.
+    /// Nodes may die that keep the only copy of what they know: a message may come twice then, at QoS 2 too.
     pub(super) one_copy: bool,
     received: usize,
 }
@@ -239,7 +239,7 @@ impl Deliveries {
         if !debtors.iter().any(|debtor| matches!(debtor, Debtor::Share(_))) {
             let key = (message.publisher.clone(), copy.topic.to_owned(), publication.qos);
             let progress = entry.progress.entry(key).or_default();
-            let again = publication.resent && self.one_copy;
+            let again = self.one_copy;
             let repeats = again || publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
             let late = again || (publication.resent && copy.qos < 2);
             *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
@@ -257,7 +257,7 @@ impl Deliveries {
                 open.debts.remove(&debtor);
             }
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
-            if copy.qos == 2 && !first && !(publication.resent && self.one_copy) {
+            if copy.qos == 2 && !first && !self.one_copy {
                 wrong("QoS 2, and it came before");
             }
         }

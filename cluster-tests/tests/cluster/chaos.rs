@@ -2,7 +2,7 @@
 //! doubled, out of order, or brought back.
 //!
 //! With one copy of each session, what is published while a node is expelled is not kept for its sessions; so no fault here lasts that long. And a node that is killed does not know which of
-//! the messages that were under way it had sent to the others: what its clients repeat may come twice, at QoS 2 too.
+//! the messages that were under way it had sent to the others, or had from them: those may come twice, at QoS 2 too.
 
 use std::time::Duration;
 

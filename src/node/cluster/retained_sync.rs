@@ -178,7 +178,10 @@ impl Driver {
         let (writes, refused) = replica.finish();
         drop(retained);
         if refused > 0 {
-            warn!(event = "retained_sync", refused, "retained messages of another node were not taken: the store is full, or a clock is far ahead");
+            warn!(
+                event = "retained_sync",
+                refused, "retained messages of another node were not taken: the store is full, or a clock is far ahead"
+            );
         }
         write(self.storage.as_ref(), shared, writes);
         result

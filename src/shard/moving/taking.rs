@@ -37,7 +37,14 @@ pub(in crate::shard) struct Taken {
 
 impl Shard {
     /// The session of a CONNECT is on another node: it is asked for.
-    pub(in crate::shard) fn take_session(&mut self, key: ConnectionKey, serial: u64, client: &Arc<str>, epoch: u64, holder: NodeId) {
+    pub(in crate::shard) fn take_session(
+        &mut self,
+        key: ConnectionKey,
+        serial: u64,
+        client: &Arc<str>,
+        epoch: u64,
+        holder: NodeId,
+    ) {
         let State::Connecting(connecting) = &self.connections[key as usize].state else {
             return;
         };
