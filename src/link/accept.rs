@@ -75,22 +75,17 @@ struct Waiting {
 struct Newcomer {
     number: u64,
     ip: IpAddr,
-    task: AbortHandle,
+    /// `None` for the moment in which the task is being started.
+    task: Option<AbortHandle>,
 }
 
 impl Newcomers {
     fn admit(self: &Arc<Self>, shared: &Arc<Shared>, socket: TcpStream, remote: SocketAddr) {
-        let evicted = {
-            let mut waiting = self.0.lock();
-            let evicted = (waiting.all.len() >= NEWCOMERS_MAX).then(|| waiting.evict()).flatten();
-            waiting.numbers += 1;
-            let number = waiting.numbers;
-            let place = Place { newcomers: Arc::clone(self), number };
-            let task = shared.runtime.spawn(greet(Arc::clone(shared), socket, remote, place)).abort_handle();
-            waiting.all.push(Newcomer { number, ip: remote.ip(), task });
-            evicted
-        };
-        // Outside of the lock, which the end of that task takes.
+        let (number, evicted) = self.0.lock().enter(remote.ip());
+        let place = Place { newcomers: Arc::clone(self), number };
+        // Outside of the lock: a runtime that ends drops the task at once, and its place with it.
+        let task = shared.runtime.spawn(greet(Arc::clone(shared), socket, remote, place)).abort_handle();
+        self.0.lock().seat(number, task);
         if let Some(task) = evicted {
             task.abort();
             shared.counts.evicted.fetch_add(1, Relaxed);
@@ -102,16 +97,31 @@ impl Newcomers {
 
     fn end(&self) {
         let all = std::mem::take(&mut self.0.lock().all);
-        all.iter().for_each(|newcomer| newcomer.task.abort());
+        all.iter().filter_map(|newcomer| newcomer.task.as_ref()).for_each(AbortHandle::abort);
     }
 }
 
 impl Waiting {
+    /// Makes a place for one more. Returns its number, and the task that has to go for it.
+    fn enter(&mut self, ip: IpAddr) -> (u64, Option<AbortHandle>) {
+        let evicted = (self.all.len() >= NEWCOMERS_MAX).then(|| self.evict()).flatten();
+        self.numbers += 1;
+        self.all.push(Newcomer { number: self.numbers, ip, task: None });
+        (self.numbers, evicted)
+    }
+
+    /// Notes whose place that is, if it has not been given back already.
+    fn seat(&mut self, number: u64, task: AbortHandle) {
+        if let Some(newcomer) = self.all.iter_mut().find(|newcomer| newcomer.number == number) {
+            newcomer.task = Some(task);
+        }
+    }
+
     fn evict(&mut self) -> Option<AbortHandle> {
         let of = |ip: IpAddr| self.all.iter().filter(|other| other.ip == ip).count();
         let crowd = self.all.iter().map(|newcomer| newcomer.ip).max_by_key(|ip| of(*ip))?;
         let oldest = self.all.iter().position(|newcomer| newcomer.ip == crowd)?;
-        Some(self.all.remove(oldest).task)
+        self.all.remove(oldest).task
     }
 }
 
