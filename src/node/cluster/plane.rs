@@ -282,12 +282,12 @@ impl Mail<'_> {
         }
     }
 
-    fn to_client(&mut self, client: &str, effect: Effect) {
+    fn post_to(&mut self, client: &str, effect: Effect) {
         let shard = self.plane.shared.shard_of(client);
         self.to(shard, Event::Effect(effect));
     }
 
-    fn to_all(&mut self, event: impl Fn() -> Event) {
+    fn post_to_all(&mut self, event: impl Fn() -> Event) {
         self.to.iter_mut().for_each(|events| events.push(event()));
     }
 
@@ -330,11 +330,11 @@ impl ClusterPlane {
             _ => None,
         };
         match client.cloned() {
-            Some(client) => mail.to_client(&client, effect),
+            Some(client) => mail.post_to(&client, effect),
             None => self.take_route_effect(index, effect, mail),
         }
         if let Some((holder, index)) = cut {
-            mail.to_all(|| Event::CutMade { holder, index });
+            mail.post_to_all(|| Event::CutMade { holder, index });
         }
     }
 
@@ -374,7 +374,7 @@ impl ClusterPlane {
             tracing::error!(event = "cluster", %node, "more nodes than there can be: nothing is sent to this one");
             return;
         };
-        mail.to_all(|| Event::PeerUp { slot, node, incarnation });
+        mail.post_to_all(|| Event::PeerUp { slot, node, incarnation });
         if let Some(links) = self.links.get() {
             links.want_data(node, 0..self.shared.mailboxes.len() as ShardId);
         }
@@ -401,7 +401,7 @@ impl ClusterPlane {
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
-            mail.to_all(|| Event::PeerDown { slot, node });
+            mail.post_to_all(|| Event::PeerDown { slot, node });
             if let Some(links) = self.links.get() {
                 links.drop_data(node);
             }
@@ -434,7 +434,7 @@ impl ClusterPlane {
             }
             plane.node_routes(plane.shared.node, index);
         });
-        mail.to_all(|| Event::Turned(turned.clone()));
+        mail.post_to_all(|| Event::Turned(turned.clone()));
     }
 
     fn take_outcome(&self, ticket: u64, outcome: Outcome, mail: &mut Mail<'_>) {
