@@ -82,15 +82,11 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
-    let commands = number(0).unwrap_or(300_000);
-    let rate = number(1).filter(|rate| *rate > 0);
-    let dir = arguments.get(2).map(PathBuf::from);
+type Node = (Group, Arc<Clients>);
+
+/// Three registered nodes, joined by queues.
+async fn start_nodes(start: Instant, dir: Option<PathBuf>) -> Vec<Node> {
     let net = Arc::new(Net::default());
-    let start = Instant::now();
     let mut nodes = Vec::new();
     for id in 1..=3_u128 {
         let audience =
@@ -114,26 +110,25 @@ async fn main() {
     for (group, _) in &nodes {
         group.register(tokio::time::Instant::now() + Duration::from_secs(20)).await.expect("registers");
     }
-    let (began, cpu_before) = (Instant::now(), cpu());
-    let each = commands / 2 / nodes.len() as u64;
+    nodes
+}
+
+/// Proposes so many Acquires at each node, which are answered by as many Detaches, and waits for the end of them.
+async fn load(nodes: &[Node], start: Instant, each: u64, rate: Option<u64>) {
+    let began = Instant::now();
     let mut proposed = 0;
     while proposed < each {
         let due = match rate {
             // Acquires of one node, half of the rate in all.
             Some(rate) => (began.elapsed().as_secs_f64() * rate as f64 / 2.0 / nodes.len() as f64) as u64,
-            None => {
-                let answered = nodes[0].1.answered.load(Ordering::Relaxed) / 2;
-                answered + 500
-            }
+            None => nodes[0].1.answered.load(Ordering::Relaxed) / 2 + 500,
         };
         for ticket in proposed..due.min(each) {
-            for (id, (group, _)) in (1..).zip(&nodes) {
+            for (id, (group, _)) in (1..).zip(nodes) {
                 let now = start.elapsed().as_micros() as u64;
                 let client = format!("client-{id}-{ticket}").into();
-                group.propose([(
-                    ticket << 40 | now,
-                    Command::Acquire { client, clean: true, expiry_secs: 0, will: None },
-                )]);
+                let acquire = Command::Acquire { client, clean: true, expiry_secs: 0, will: None };
+                group.propose([(ticket << 40 | now, acquire)]);
             }
         }
         proposed = proposed.max(due.min(each));
@@ -143,6 +138,19 @@ async fn main() {
         assert!(began.elapsed() < Duration::from_secs(120), "answers come");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
+    let commands = number(0).unwrap_or(300_000);
+    let rate = number(1).filter(|rate| *rate > 0);
+    let start = Instant::now();
+    let nodes = start_nodes(start, arguments.get(2).map(PathBuf::from)).await;
+    let (began, cpu_before) = (Instant::now(), cpu());
+    let each = commands / 2 / nodes.len() as u64;
+    load(&nodes, start, each, rate).await;
     let (took, used) = (began.elapsed(), cpu().checked_sub(cpu_before).unwrap_or_default());
     let total = 2 * each * nodes.len() as u64;
     let mut delays: Vec<u32> =

@@ -65,6 +65,7 @@ impl Shard {
         let now = self.now;
         while let Some((_, greeted)) = self.flapping.delayed.pop_front_if(|(at, _)| *at <= now) {
             self.connect_now(greeted);
+            self.settle();
         }
     }
 
