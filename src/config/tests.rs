@@ -91,6 +91,24 @@ fn single_file_opens_all_four_kinds_of_listener() {
 }
 
 #[test]
+fn three_node_files_are_one_cluster() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let configs: Vec<_> = (1..=3)
+        .map(|number| Config::load(&dir.join(format!("node{number}.toml"))).unwrap_or_else(|errors| panic!("{errors}")))
+        .collect();
+    let clusters: Vec<_> = configs.iter().map(|config| config.cluster.as_ref().unwrap()).collect();
+    for (number, (config, cluster)) in (1..).zip(configs.iter().zip(&clusters)) {
+        assert_eq!(config.node.name, format!("n{number}"));
+        assert!(cluster.seeds.contains(&cluster.bind.to_string()));
+        assert_eq!((&cluster.name, &cluster.seeds), (&clusters[0].name, &clusters[0].seeds));
+    }
+    let mut ports: Vec<_> = configs.iter().flat_map(|config| &config.listeners).map(|at| at.bind.port()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 6, "they run on one machine");
+}
+
+#[test]
 fn every_key_is_read() {
     let config = good(
         "[node]\nname = 'n1'\ndata_dir = '/data'\nshards = 2\n\
