@@ -1,7 +1,7 @@
 //! The state of a node as it is on disk: which owners there are, and the bytes of their items and bodies.
 //!
 //! Everything is an item of an owner (see `holdfast_storage`): a session has its header and the items of [`crate::session::Item`], the leases have one item for each
-//! lease and the retained messages one for each topic that has one, or had one. A message is a body, shared by all items that need it. The first byte of each
+//! lease, the retained messages one for each topic that has one, or had one, and each shard one for each stream of another node. A message is a body, shared by all items that need it. The first byte of each
 //! is the version of its form, so that a later program can read what this one wrote.
 //!
 //! [`lines`] is the same state for people and other programs, [`wire`] a session for another node.
@@ -12,6 +12,7 @@ mod bytes;
 mod items;
 mod leases;
 pub mod lines;
+mod marks;
 mod message;
 mod retained;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use holdfast_storage::{ItemId, OwnerId};
 
 pub use items::{Header, decode_item, encode_header, encode_item};
 pub use leases::{decode_lease, encode_lease, lease_entries};
+pub use marks::{Mark, decode_mark, first_mark, mark_entry, shard_of_mark};
 pub use message::decode_message;
 pub use retained::{decode_tombstone, first_retained_item, retained_entry};
 
@@ -31,6 +33,8 @@ pub const LEASES: OwnerId = OwnerId(1);
 pub const RETAINED: OwnerId = OwnerId(2);
 /// The owner of what the node notes of itself: one item for each start, whose number is that of the incarnation.
 pub const NODE: OwnerId = OwnerId(3);
+/// The owner of what the shards note of the streams of other nodes.
+pub const MARKS: OwnerId = OwnerId(4);
 /// The first owner that is a session.
 pub const SESSIONS: OwnerId = OwnerId(16);
 

@@ -16,7 +16,8 @@ use holdfast_raft::{LeaseChange, LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovered, RecoveredItem, State, Storage};
 
 use crate::config::{self, Config};
-use crate::journal::{self, Header};
+use crate::journal::{self, Header, Mark};
+use crate::mqtt::MessageId;
 use crate::retained::{Version, Write, Writes};
 use crate::session::{Queued, Restored};
 use crate::shard::Shared;
@@ -160,6 +161,7 @@ pub(super) fn take_up(
         stored[shard].sessions.push(StoredSession { owner, client_id, epoch, expiry_secs, items });
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
+    found.give_marks(&mut stored, &mut entries);
     found.check_node(node)?;
     let unreadable = take_up_retained(opened, shared, &mut found, &mut entries);
     match unreadable {
@@ -220,6 +222,7 @@ struct Found {
     leases: Vec<LeaseImage>,
     sessions: Vec<FoundSession>,
     given_back: Vec<(OwnerId, Vec<Queued>)>,
+    marks: Vec<(ItemId, Mark)>,
 }
 
 impl Found {
@@ -246,6 +249,12 @@ impl Found {
                     let unknown = RecoverError::Unknown { owner: owner.0, item };
                     let (topic, version) = journal::decode_tombstone(&value).ok_or(unknown)?;
                     self.tombstones.push((item, topic, version));
+                }
+            }
+            journal::MARKS => {
+                for RecoveredItem { item, value, .. } in items {
+                    let mark = journal::decode_mark(&value).ok_or(RecoverError::Unknown { owner: owner.0, item })?;
+                    self.marks.push((item, mark));
                 }
             }
             _ => self.sort_in_session(owner, items)?,
@@ -286,6 +295,35 @@ impl Found {
         let leases = std::mem::take(&mut self.leases);
         entries.extend(leases.iter().map(|image| Entry::Delete { owner: journal::LEASES, item: image.item }));
         leases.into_iter().filter(|image| !image.ended && image.expiry_secs > 0).collect()
+    }
+
+    /// Each shard has its own marks. When there were more shards, or fewer, sessions are elsewhere now, and only what all of them had is known of any.
+    fn give_marks(&mut self, stored: &mut [Stored], entries: &mut Vec<Entry>) {
+        let shards = stored.len() as u16;
+        let marks = std::mem::take(&mut self.marks);
+        if marks.iter().all(|(_, mark)| mark.shards == shards) {
+            for (item, mark) in marks {
+                if let Some(stored) = stored.get_mut(usize::from(journal::shard_of_mark(item))) {
+                    stored.marks.push((item, mark.id));
+                }
+            }
+            return;
+        }
+        let mut of_streams: HashMap<(u64, u16), (u16, u64)> = HashMap::new();
+        for (item, mark) in &marks {
+            entries.push(Entry::Delete { owner: journal::MARKS, item: *item });
+            let stream = of_streams.entry((mark.id.node, mark.id.shard)).or_insert((0, u64::MAX));
+            *stream = (stream.0 + 1, stream.1.min(mark.id.sequence));
+        }
+        let were = marks.iter().map(|(_, mark)| mark.shards).max().unwrap_or(0);
+        let known = of_streams.into_iter().filter(|(_, (by, _))| *by == were);
+        let known: Vec<MessageId> =
+            known.map(|((node, shard), (_, sequence))| MessageId { node, shard, sequence }).collect();
+        for (shard, stored) in (0_u16..).zip(stored) {
+            let of_it = marks.iter().map(|(item, _)| *item).filter(|item| journal::shard_of_mark(*item) == shard);
+            let next = of_it.max().map_or(journal::first_mark(shard), |last| last + 1);
+            stored.marks.extend((next..).zip(known.iter().copied()));
+        }
     }
 
     /// A journal that says nothing of its node is taken for this one's: an import makes such.

@@ -46,7 +46,7 @@ impl Seen {
     }
 
     /// Whether this is a repetition. A newer message of a stream ends the look-out for it: what follows is newer still.
-    fn repeats(&mut self, id: MessageId) -> bool {
+    pub fn repeats(&mut self, id: MessageId) -> bool {
         match self.0.get(&(id.node, id.shard)) {
             Some(sequence) if id.sequence <= *sequence => true,
             Some(_) => {

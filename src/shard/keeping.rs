@@ -11,6 +11,7 @@
 //!
 //! Test to read first: `cluster-tests/tests/durability/kill_rounds.rs`.
 
+mod marks;
 mod promises;
 mod section;
 
@@ -33,6 +34,7 @@ use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
 
+use marks::Marks;
 use promises::Promises;
 use section::Section;
 
@@ -103,6 +105,8 @@ pub(super) struct Keeping {
     /// Whether there may be other nodes to wait for.
     clustered: bool,
     pub section: Section,
+    /// `None` where no other node sends anything.
+    marks: Option<Marks>,
     /// Closed sections of this turn.
     entries: Vec<Entry>,
     /// What waits for a submission, in their order.
@@ -127,6 +131,7 @@ impl Keeping {
             storage,
             clustered,
             section,
+            marks: None,
             entries: Vec::new(),
             waiting: VecDeque::new(),
             urgent: false,
@@ -134,6 +139,18 @@ impl Keeping {
             promises: Promises::default(),
             behind: false,
         }
+    }
+
+    /// From now on it is written down how far the messages of other nodes are. `restored`: what the start has found of that.
+    pub fn keep_marks(&mut self, own_node: u64, own: (ShardId, u16), restored: &[(ItemId, MessageId)]) {
+        if self.clustered && self.storage.is_some() {
+            self.marks = Some(Marks::new(own_node, own, restored));
+        }
+    }
+
+    /// A message is about to come live to the sessions of the shard.
+    pub fn comes(&mut self, id: MessageId) {
+        self.section.coming = Some(id);
     }
 
     /// `None`: the node has no data directory.
@@ -193,6 +210,12 @@ impl Keeping {
     /// Ends a section whose entries go with the next submission.
     pub fn close_section(&mut self) {
         self.section.parts = false;
+        if let Some(id) = self.section.coming.take()
+            && let Some(marks) = &mut self.marks
+            && !self.section.entries.is_empty()
+        {
+            marks.note(id);
+        }
         self.entries.append(&mut self.section.entries);
         let mut asked = std::mem::take(&mut self.section.asked);
         for (owner, asked) in asked.drain(..) {
@@ -215,6 +238,9 @@ impl Keeping {
     /// Hands over what this turn has written down. True if the disk is too far behind to read on.
     pub fn submit(&mut self, source: ShardId) {
         self.close_section();
+        if let Some(marks) = &mut self.marks {
+            marks.write(&mut self.entries);
+        }
         if let Some(storage) = &self.storage
             && (!self.entries.is_empty() || self.urgent)
         {

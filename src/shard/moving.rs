@@ -66,6 +66,8 @@ pub(super) struct Moves {
     parked: HashMap<Arc<str>, Vec<Parked>>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
+    /// The same, of what the start has found of earlier runs.
+    before: Seen,
 }
 
 /// More of them than there can be unless nodes disagree.
@@ -75,6 +77,17 @@ impl Moves {
     /// Whether the session of a client is on its way here.
     pub fn is_taking(&self, client: &str) -> bool {
         self.taking.contains_key(client)
+    }
+
+    /// An earlier run of this node has written down the stream up to this message.
+    pub fn note_before(&mut self, id: MessageId) {
+        self.seen.note(id);
+        self.before.note(id);
+    }
+
+    /// Whether an earlier run has written that message down: its node has had no answer, and sends it again. To be asked once for each that comes live.
+    pub fn repeats(&mut self, id: MessageId) -> bool {
+        !self.before.is_empty() && self.before.repeats(id)
     }
 
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
@@ -223,6 +236,7 @@ impl Shard {
     pub(super) fn note_seen(&mut self, id: MessageId) {
         if self.shared.clustered {
             self.moves.seen.note(id);
+            self.keeping.comes(id);
         }
     }
 

@@ -104,7 +104,9 @@ impl Shard {
         } else {
             self.send_to_shards(outgoing);
         }
-        self.deliver(outgoing);
+        if !self.moves.repeats(outgoing.id) {
+            self.deliver(outgoing);
+        }
     }
 
     /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
@@ -217,7 +219,11 @@ impl Shard {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
         self.note_seen(message.id);
-        self.deliver(&Outgoing::from_message(message));
+        if self.moves.repeats(message.id) {
+            self.keeping.wait_for_earlier();
+        } else {
+            self.deliver(&Outgoing::from_message(message));
+        }
         self.delivered(Owed { leg, from: None, own: false });
     }
 

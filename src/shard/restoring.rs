@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use holdfast_raft::Command;
-use holdfast_storage::OwnerId;
+use holdfast_storage::{ItemId, OwnerId};
 
+use crate::mqtt::MessageId;
 use crate::session::{Position, Queued, Restored, Session};
 
 use super::Shard;
@@ -29,6 +30,8 @@ pub struct Stored {
     pub sessions: Vec<StoredSession>,
     /// Messages of share groups whose member had ended and which nobody had taken over yet.
     pub given_back: Vec<(OwnerId, Vec<Queued>)>,
+    /// Up to where the streams of other nodes are in the sessions, and the items that say so.
+    pub marks: Vec<(ItemId, MessageId)>,
 }
 
 /// Routes that are proposed together.
@@ -38,6 +41,8 @@ impl Shard {
     /// Enters what was found on disk. Called once, before anything else.
     pub fn restore(&mut self, stored: Stored) {
         let shared = self.shared.clone();
+        self.keeping.keep_marks(shared.node_tag, (self.id, self.mail.len() as u16), &stored.marks);
+        stored.marks.iter().for_each(|(_, id)| self.moves.note_before(*id));
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for session in stored.sessions {

@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::cluster::crowd::Crowd;
+use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::{is_full, many, secs};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
 use holdfast_cluster_tests::dice::{Dice, seed};
 use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::transport::PATIENCE;
+use holdfast_cluster_tests::wire::{Message, Publish, Version};
 
 use crate::{HEALED, matrix};
 
@@ -150,4 +152,39 @@ fn field_case_08_after_a_restart_messages_flow_in_every_direction() {
         eprintln!("case 8: {} messages took {:.1?}", 3 * count, began.elapsed());
         assert!(began.elapsed() < Duration::from_secs(15));
     }
+}
+
+/// What a node has on disk and has not answered for when it is killed is sent to it again, and it knows.
+#[test]
+fn what_a_killed_node_had_written_down_comes_once() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    let home = cluster.followers()[0];
+    let from = (home + 1) % 3;
+    let (mut subscriber, _) = on.connect(home, &on.kept("s"));
+    subscriber.subscribe(on.topic("t"), 2);
+    subscriber.disconnect();
+    let (mut publisher, _) = on.connect(from, &on.hello(Version::V5, "p").keep_alive(0));
+    let wound = cluster.hurt_between(from, home, Fault::delay(Duration::from_millis(100)));
+    let count = 50;
+    for number in 1..=count {
+        publisher.send_publish(&Publish::new(on.topic("t"), number.to_string()).qos(2, number));
+    }
+    // By now they are there, and their answer is on its way.
+    pass(Duration::from_millis(170));
+    cluster.way(from, home).reset();
+    cluster.node(home).kill();
+    wound.heal();
+    cluster.start([home]);
+    for number in 1..=count {
+        publisher.wait_pubrec(number);
+        publisher.send_ack(0x62, number);
+    }
+    (1..=count).for_each(|number| _ = publisher.wait_pubcomp(number));
+    publisher.publish(on.topic("t"), "end", 2);
+    let (mut subscriber, ack) = on.connect_within(home, &on.kept("s"), HEALED);
+    assert!(ack.session_present);
+    let got: Vec<String> = subscriber.take_until("end").iter().map(Message::text).collect();
+    let all: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+    assert_eq!(got, all);
 }

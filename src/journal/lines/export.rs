@@ -14,7 +14,7 @@ use crate::session::{Queued, Restored};
 use super::{
     Base64, Begin, Content, Counts, End, Handshake, Lease, Line, Retained, Session, Subscribed, Waiting, Will,
 };
-use crate::journal::{HEADER, Header, LEASES, NODE, RETAINED, decode_item, decode_lease, decode_tombstone};
+use crate::journal::{HEADER, Header, LEASES, MARKS, NODE, RETAINED, decode_item, decode_lease, decode_tombstone};
 
 /// An item that does not hold what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Survey {
         let mut seen = HashSet::new();
         for (place, (owner, items)) in recovered.owners.iter().enumerate() {
             match *owner {
-                NODE | LEASES => {}
+                NODE | LEASES | MARKS => {}
                 RETAINED => survey.retained(place, items, &mut seen),
                 owner => survey.session(place, owner, items, &mut seen),
             }

@@ -177,12 +177,12 @@ impl Keeping {
     /// Goes on with a route that was set aside.
     pub fn take_up(&mut self, aside: Aside) {
         self.close_section();
-        let parts = aside.section.parts;
+        let (parts, coming) = (aside.section.parts, aside.section.coming);
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
             self.section = aside.section;
         }
-        self.section.parts = parts;
+        (self.section.parts, self.section.coming) = (parts, coming);
         (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
         self.promises.waits_anyway = aside.waits_anyway;
     }

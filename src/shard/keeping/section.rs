@@ -8,6 +8,7 @@ use std::sync::Arc;
 use holdfast_storage::{Entry, OwnerId};
 
 use crate::journal;
+use crate::mqtt::MessageId;
 use crate::session::{Asked, Item, Journal, Position};
 
 /// Takes down what sessions write.
@@ -17,6 +18,8 @@ pub(in crate::shard) struct Section {
     pub(super) defers: bool,
     /// What is written down is one of the parts of a message.
     pub(super) parts: bool,
+    /// The last message that came live to the sessions that write: all before it in its stream came before.
+    pub(super) coming: Option<MessageId>,
     pub(super) entries: Vec<Entry>,
     /// Who is to be told when the entries are kept.
     pub(super) asked: Vec<(OwnerId, Asked)>,

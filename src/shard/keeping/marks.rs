@@ -1,0 +1,111 @@
+//! Up to where the streams of other nodes are in what this shard has written down: written down itself, with the messages that move it.
+//!
+//! A node that gets no answer for what it sent, because this one was killed, sends it again. What had been written down before must not come twice.
+
+use hashbrown::HashMap;
+use holdfast_storage::{Entry, ItemId};
+
+use crate::journal::{self, Mark};
+use crate::mqtt::MessageId;
+use crate::subscriptions::ShardId;
+
+/// Streams there can be: the shards of all nodes.
+const STREAMS_MAX: usize = 4_096;
+
+struct Stream {
+    item: ItemId,
+    sequence: u64,
+    /// Whether it has moved since it was last written.
+    moved: bool,
+}
+
+/// See the module.
+pub(in crate::shard) struct Marks {
+    /// Whose streams need no mark: a node that starts has streams of its own that are new.
+    own_node: u64,
+    shards: u16,
+    /// What is written as the next new item.
+    next: ItemId,
+    streams: HashMap<(u64, u16), Stream>,
+    moved: Vec<(u64, u16)>,
+}
+
+impl Marks {
+    /// Those of a shard, which has found `restored`.
+    pub fn new(own_node: u64, (own, shards): (ShardId, u16), restored: &[(ItemId, MessageId)]) -> Marks {
+        let streams = restored.iter().map(|(item, id)| {
+            let stream = Stream { item: *item, sequence: id.sequence, moved: false };
+            ((id.node, id.shard), stream)
+        });
+        let streams: HashMap<_, _> = streams.collect();
+        let next = streams.values().map(|stream| stream.item + 1).max().unwrap_or(journal::first_mark(own));
+        Marks { own_node, shards, next, streams, moved: Vec::new() }
+    }
+
+    /// A message is being written down.
+    pub fn note(&mut self, id: MessageId) {
+        let key = (id.node, id.shard);
+        if id.node == self.own_node {
+            return;
+        }
+        if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&key) {
+            return;
+        }
+        let stream = self.streams.entry(key).or_insert_with(|| {
+            self.next += 1;
+            Stream { item: self.next - 1, sequence: 0, moved: false }
+        });
+        if id.sequence > stream.sequence {
+            stream.sequence = id.sequence;
+            if !std::mem::replace(&mut stream.moved, true) {
+                self.moved.push(key);
+            }
+        }
+    }
+
+    /// What is to be written of all that.
+    pub fn write(&mut self, entries: &mut Vec<Entry>) {
+        for (node, shard) in self.moved.drain(..) {
+            if let Some(stream) = self.streams.get_mut(&(node, shard)) {
+                stream.moved = false;
+                let id = MessageId { node, shard, sequence: stream.sequence };
+                entries.push(journal::mark_entry(stream.item, Mark { shards: self.shards, id }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(node: u64, sequence: u64) -> MessageId {
+        MessageId { node, shard: 0, sequence }
+    }
+
+    fn written(marks: &mut Marks) -> Vec<(ItemId, Option<Mark>)> {
+        let mut entries = Vec::new();
+        marks.write(&mut entries);
+        let read = |entry| match entry {
+            Entry::Put { item, value, .. } => (item, journal::decode_mark(&value)),
+            Entry::Delete { .. } | Entry::Drop { .. } => panic!("marks are put"),
+        };
+        entries.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn a_stream_is_one_item_that_moves_on() {
+        let first = journal::first_mark(1);
+        let mark = |node, sequence| Some(Mark { shards: 2, id: id(node, sequence) });
+        let mut marks = Marks::new(9, (1, 2), &[]);
+        (1..=5).for_each(|sequence| marks.note(id(7, sequence)));
+        assert_eq!(written(&mut marks), [(first, mark(7, 5))]);
+        marks.note(id(7, 4));
+        marks.note(id(9, 1));
+        assert!(written(&mut marks).is_empty(), "it never goes back, and the node's own streams need none");
+        let mut marks = Marks::new(9, (1, 2), &[(first, id(7, 5))]);
+        marks.note(id(8, 1));
+        marks.note(id(7, 6));
+        assert_eq!(written(&mut marks), [(first + 1, mark(8, 1)), (first, mark(7, 6))]);
+    }
+}
