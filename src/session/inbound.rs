@@ -126,6 +126,11 @@ impl Session {
         true
     }
 
+    /// A QoS 2 packet of the client has not been answered, and is as if it had not come.
+    pub fn forget_packet<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
+        self.release(turn, packet_id);
+    }
+
     /// PUBREL: releases the identifier; the answer is a PUBCOMP [MQTT-4.3.3-11], to be sent when the release is kept: the client may use the
     /// identifier for another message from then on.
     pub fn pubrel<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Answer {

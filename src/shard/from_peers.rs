@@ -265,7 +265,7 @@ impl Shard {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
             return Ok(bytes.len());
         };
-        self.keeping.begin_route(Route::Kept);
+        self.keeping.begin_route(Route::Kept, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
         routed

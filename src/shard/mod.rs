@@ -303,6 +303,9 @@ pub struct Shard {
     hearing_out: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
     arrived: VecDeque<Event>,
+    /// Messages for share groups of what had arrived while another message was being routed: they may go on to other nodes, and everything goes to these in the order
+    /// of its sequences.
+    after_route: VecDeque<Event>,
     inbox: VecDeque<Event>,
 }
 
@@ -356,6 +359,7 @@ impl Shard {
             next_ticket: 0,
             hearing_out: false,
             arrived: VecDeque::new(),
+            after_route: VecDeque::new(),
             stopping: false,
             inbox: VecDeque::new(),
             shared,
@@ -412,7 +416,8 @@ impl Shard {
         }
         loop {
             self.close_overflowed();
-            let Some(event) = self.arrived.pop_front().or_else(|| self.inbox.pop_front()) else {
+            let next = self.after_route.pop_front().or_else(|| self.arrived.pop_front());
+            let Some(event) = next.or_else(|| self.inbox.pop_front()) else {
                 break;
             };
             self.handle(event);
@@ -422,10 +427,13 @@ impl Shard {
         }
     }
 
-    /// Delivers the messages that were taken from the mailbox, before anything else that waits. Closes nothing.
+    /// Delivers the messages that were taken from the mailbox, before anything else that waits. Closes nothing, and sends nothing to other nodes.
     fn deliver_arrived(&mut self) {
         while let Some(message) = self.arrived.pop_front() {
-            self.handle(message);
+            match message {
+                Event::Shared { .. } => self.after_route.push_back(message),
+                _ => self.handle(message),
+            }
         }
     }
 

@@ -17,13 +17,14 @@ use tracing::info;
 
 use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
-use crate::mqtt::MessageId;
-use crate::session::Seen;
+use crate::mqtt::{AckKind, MessageId, PacketId};
+use crate::session::{Answer, Seen};
 use crate::subscriptions::SessionKey;
 
+use super::connection::State;
 use super::mailbox::Event;
 use super::sharing::Parked;
-use super::{ConnectionKey, Shard};
+use super::{ConnectionKey, Shard, Turn, turn};
 
 use giving::Given;
 use taking::Taken;
@@ -263,7 +264,7 @@ impl Shard {
         self.moves.giving.clear();
         let taking: Vec<Arc<str>> = self.moves.taking.keys().cloned().collect();
         for client in taking {
-            self.taking_event(&client, TakingEvent::ClaimLost);
+            self.taking_event(&client, TakingEvent::Expelled);
         }
         self.moves.marks.clear();
         self.moves.wills.clear();
@@ -331,6 +332,7 @@ impl Shard {
         // If clients were closed because the node is leaving, and it does not come to that, they may come back.
         self.stopping = false;
         self.abandon_moves();
+        self.forget_unanswered();
         self.forget_peers();
         self.pending.clear();
         let connected: Vec<SessionKey> = self
@@ -351,6 +353,28 @@ impl Shard {
             .map(|(key, _)| key as SessionKey)
             .collect();
         ended.into_iter().for_each(|session| self.end_session(session));
+    }
+}
+
+/// What must not count as done because the node was given up.
+impl Shard {
+    /// What others owe this node is void from now on, and nobody knows which of them have it. QoS 2 packets that have had no PUBREC are new ones when they come again: who has got
+    /// their message then gets it twice. And the control state has the Wills that this node was publishing done by another one.
+    fn forget_unanswered(&mut self) {
+        let of_packets = self.keeping.forget_wills_and_name_packets().into_iter();
+        let mut unanswered: Vec<(SessionKey, PacketId)> =
+            of_packets.filter_map(|(owner, packet_id)| Some((*self.by_owner.get(&owner)?, packet_id))).collect();
+        for (_, connection) in &self.connections {
+            let State::Open { session } = connection.state else { continue };
+            let is_accepted = |answer: &Answer| answer.kind == AckKind::PubRec && !answer.reason.is_error();
+            let answers = connection.answers.iter().map(|(answer, _)| answer).filter(|answer| is_accepted(answer));
+            unanswered.extend(answers.map(|answer| (session, answer.packet_id)));
+        }
+        for (session, packet_id) in unanswered {
+            let mut turn = turn!(self);
+            self.sessions[session as usize].session.forget_packet(&mut turn, packet_id);
+        }
+        self.keeping.close_section();
     }
 }
 

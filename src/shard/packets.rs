@@ -1,6 +1,8 @@
 //! What each packet of a client causes: the one place from which a packet type leads to the code that serves it.
 
-use crate::mqtt::{Disconnect, Packet, Publish, QoS, ReasonCode};
+use holdfast_storage::OwnerId;
+
+use crate::mqtt::{Disconnect, Packet, PacketId, Publish, QoS, ReasonCode};
 use crate::session::{Answer, Inbound, Journal as _, Violation, Wire};
 use crate::subscriptions::SessionKey;
 
@@ -47,7 +49,8 @@ impl Shard {
 
     fn handle_publish(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.metrics().publish_received[publish.qos as usize].add(1);
-        self.keeping.begin_route(self.route_of(session, publish.qos));
+        let (route, packet) = self.route_of(session, publish);
+        self.keeping.begin_route(route, packet);
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let inbound = match state.publish(&mut turn, publish) {
@@ -69,14 +72,12 @@ impl Shard {
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let answer = state.acknowledge(&mut turn, publish, reason);
-        let packet = state.owner().zip(publish.packet_id);
         let due = if answer.is_some() { self.answer_due(key) } else { Due::Nothing };
         let ended = self.keeping.end_route(due, None);
         if let Some(answer) = answer {
             self.answer(key, answer, matches!(ended, Ended::Now));
         }
         if let Ended::Promised(promise) = ended {
-            self.keeping.name(promise, packet);
             self.answered(promise);
         }
         self.wait_for_full_peers(key);
@@ -101,11 +102,12 @@ impl Shard {
     }
 
     /// How the message of a PUBLISH is kept. What QoS 2 promises holds as long as the session of its client.
-    fn route_of(&self, session: SessionKey, qos: QoS) -> Route {
-        match qos {
-            QoS::AtMostOnce => Route::Unkept,
-            QoS::ExactlyOnce if self.sessions[session as usize].session.owner().is_some() => Route::Whole,
-            QoS::AtLeastOnce | QoS::ExactlyOnce => Route::Kept,
+    fn route_of(&self, session: SessionKey, publish: &Publish<'_>) -> (Route, Option<(OwnerId, PacketId)>) {
+        let packet = self.sessions[session as usize].session.owner().zip(publish.packet_id);
+        match publish.qos {
+            QoS::AtMostOnce => (Route::Unkept, None),
+            QoS::ExactlyOnce if packet.is_some() => (Route::Whole, packet),
+            QoS::AtLeastOnce | QoS::ExactlyOnce => (Route::Kept, None),
         }
     }
 

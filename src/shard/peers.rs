@@ -142,7 +142,13 @@ impl Shard {
         }
         match &mut slots[usize::from(slot)] {
             // It has started anew without having been given up: what it is owed goes to it all the same.
-            Some(peer) if peer.node == node => peer.incarnation = incarnation,
+            Some(peer) if peer.node == node => {
+                let earlier = std::mem::replace(&mut peer.incarnation, incarnation);
+                if earlier != incarnation {
+                    // Of sessions that it was giving, or had asked for, it knows nothing.
+                    self.move_node_gone(node);
+                }
+            }
             place => {
                 *place = Some(Box::new(Peer {
                     node,

@@ -336,7 +336,7 @@ impl Shard {
     /// Accepts a message of the node itself.
     pub(super) fn accept(&mut self, mut message: Message) {
         message.id = self.next_message_id();
-        self.keeping.begin_route(Route::Unkept);
+        self.keeping.begin_route(Route::Unkept, None);
         self.route(&mut Outgoing::from_message(&Arc::new(message)), None);
         self.keeping.close_section();
     }
@@ -345,7 +345,7 @@ impl Shard {
     /// published once.
     pub(super) fn publish_will(&mut self, client: Arc<str>, epoch: u64, encoded: &[u8]) {
         let id = self.next_message_id();
-        self.keeping.begin_route(Route::Whole);
+        self.keeping.begin_route(Route::Whole, None);
         match will::decode(encoded, &client, id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);

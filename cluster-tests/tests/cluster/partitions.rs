@@ -6,7 +6,7 @@ use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::{rounds, secs};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3};
 use holdfast_cluster_tests::scene::pass;
-use holdfast_cluster_tests::wire::Packet;
+use holdfast_cluster_tests::wire::{Message, Packet, Publish};
 
 use crate::{HEALED, matrix};
 
@@ -95,4 +95,41 @@ fn a_short_cut_is_no_failure() {
     report.assert_kept();
     eprintln!("cuts of 0.7 s: {}", report.deliveries(began));
     cluster.whole_within(Duration::from_secs(5));
+}
+
+/// A node that is cut off is given up with messages under way: what it had no answer for has not happened, and its client sends it again.
+#[test]
+fn what_a_node_that_was_cut_off_had_not_answered_is_routed_when_it_comes_again() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    let cut_off = cluster.followers()[0];
+    let away = (cut_off + 1) % 3;
+    let (mut subscriber, _) = on.connect(away, &on.kept("s").keep_alive(0));
+    subscriber.subscribe(on.topic("t"), 2);
+    let (mut publisher, _) = on.connect(cut_off, &on.kept("p").keep_alive(0));
+    for round in 0..rounds(1, 10) {
+        let numbers = (1..=10).map(|number| (number, format!("{round}/{number}")));
+        let publishes: Vec<_> = numbers.map(|(id, text)| (id, Publish::new(on.topic("t"), text).qos(2, id))).collect();
+        let wound = cluster.isolate(cut_off, Fault::swallow());
+        publishes.iter().for_each(|(_, publish)| publisher.send_publish(publish));
+        publisher.expect_close();
+        wound.heal();
+        cluster.whole_within(HEALED);
+        let (again, ack) = on.connect_within(cut_off, &on.kept("p").keep_alive(0), HEALED);
+        assert!(ack.session_present);
+        publisher = again;
+        for (id, publish) in publishes {
+            publisher.send_publish(&publish.dup());
+            assert!(publisher.wait_pubrec(id) < 0x80);
+            publisher.send_ack(0x62, id);
+            publisher.wait_pubcomp(id);
+        }
+        let end = format!("{round}/end");
+        publisher.publish(on.topic("t"), &end, 2);
+        let mut got: Vec<String> = subscriber.take_until(&end).iter().map(Message::text).collect();
+        // Those that had got through before the cut are there already, and come again.
+        got.sort_unstable();
+        got.dedup();
+        assert_eq!(got.len(), 10, "{got:?}");
+    }
 }

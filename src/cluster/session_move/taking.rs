@@ -50,6 +50,8 @@ pub enum TakingEvent {
     ClaimLost,
     /// The holder is dead, or lives anew and begins from the start.
     HolderGone,
+    /// This node has been given up by the others, and knows nothing of what was applied last.
+    Expelled,
     /// The connection is gone that waits for its CONNACK.
     ClientGone,
 }
@@ -82,6 +84,8 @@ pub enum TakingAction {
     Refuse(Refusal),
     /// Forget what was taken: subscriptions, what was held, what was written down.
     Drop,
+    /// All of the session is here, and perhaps it is this node's by now: the control state says so when the node has registered anew.
+    Keep,
     /// The session is this node's and its client is not there any more, or was refused: it is detached. Its Will is dropped, as its connection was never accepted.
     Leave,
 }
@@ -181,6 +185,7 @@ impl Taking {
             (TakingEvent::Settled { .. } | TakingEvent::SettleRefused { .. }, _) => TakingActions::new(),
             (TakingEvent::Failed, _) => self.give_up(),
             (TakingEvent::ClaimLost, _) => self.claim_lost(),
+            (TakingEvent::Expelled, phase) => self.expelled(phase),
             (TakingEvent::HolderGone, Phase::Settling) => {
                 self.holder_gone = true;
                 TakingActions::new()
@@ -288,6 +293,15 @@ impl Taking {
         }
         actions.push(TakingAction::Drop);
         actions
+    }
+
+    /// Once the settling is proposed it may have been applied, and the holder have forgotten the session.
+    fn expelled(&mut self, phase: Phase) -> TakingActions {
+        let proposed = phase == Phase::Settling && !self.nothing;
+        self.phase = Phase::Done;
+        let refuse = (!self.abandoned).then_some(TakingAction::Refuse(Refusal::Unavailable));
+        let rest = if proposed { TakingAction::Keep } else { TakingAction::Drop };
+        refuse.into_iter().chain([rest]).collect()
     }
 
     /// The client is refused and the claim withdrawn; once the settling is proposed, its answer is awaited first.

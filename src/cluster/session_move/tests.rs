@@ -234,6 +234,17 @@ fn a_lost_claim_is_not_withdrawn() {
 }
 
 #[test]
+fn a_claimant_that_is_given_up_while_it_settles_may_be_the_only_one_with_the_session() {
+    for phase in 0..PHASES {
+        let mut taking = taking_in(phase);
+        let actions = taking.handle(1, TakingEvent::Expelled);
+        let rest = if phase == SETTLING { Take::Keep } else { Take::Drop };
+        assert_eq!(&actions[..], [Take::Refuse(Refusal::Unavailable), rest], "{phase}");
+        assert!(taking.is_done() && taking.handle(2, TakingEvent::Settled { session_present: true }).is_empty());
+    }
+}
+
+#[test]
 fn a_holder_that_is_none_is_told_by_every_claimant_that_waits_for_it() {
     let frame = SessionFrame::NotHolder { client: "c".into(), epoch: 7 };
     for phase in 0..PHASES {

@@ -7,13 +7,14 @@
 //! for known while a subscriber does not have it, or be routed to one who has. The shards that deliver such a message do not write
 //! down what they did but send it back, and the shard that accepted it writes down everything in one submission (an *assembly*).
 //!
-//! Owner: the shard that accepted the message, in [`Promises`]. Invariants: each leg is answered exactly once; assemblies are sealed in the order in which
-//! their messages came.
+//! Owner: the shard that accepted the message, in [`Promises`]. Invariants: each leg is answered exactly once; the assemblies of one publisher are sealed in the order in
+//! which their messages came.
 //!
 //! Test to read first: `cluster-tests/tests/durability/handshakes.rs`.
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
 use holdfast_raft::Command;
 use holdfast_storage::{Entry, ItemId, OwnerId};
 use slab::Slab;
@@ -79,7 +80,7 @@ enum Then {
 
 /// What the shards have sent back of one message.
 struct Assembly {
-    /// The QoS 2 packet that brought the message.
+    /// The QoS 2 packet that brought the message. `None` for a Will.
     packet: Option<(OwnerId, PacketId)>,
     entries: Vec<Entry>,
     asked: Vec<(OwnerId, Asked)>,
@@ -91,15 +92,8 @@ struct Assembly {
 }
 
 impl Assembly {
-    fn new() -> Assembly {
-        Assembly {
-            packet: None,
-            entries: Vec::new(),
-            asked: Vec::new(),
-            replies: Vec::new(),
-            will: None,
-            dues: Vec::new(),
-        }
+    fn new(packet: Option<(OwnerId, PacketId)>) -> Assembly {
+        Assembly { packet, entries: Vec::new(), asked: Vec::new(), replies: Vec::new(), will: None, dues: Vec::new() }
     }
 }
 
@@ -107,6 +101,7 @@ impl Assembly {
 pub(in crate::shard) struct Aside {
     section: Section,
     route: Route,
+    packet: Option<(OwnerId, PacketId)>,
     routing: Option<PromiseKey>,
     waits_anyway: bool,
 }
@@ -125,9 +120,11 @@ pub(in crate::shard) enum Ended {
 #[derive(Default)]
 pub(super) struct Promises {
     table: Slab<Promise>,
-    /// Those of them that gather the parts of a message, in the order of the messages.
-    assemblies: VecDeque<PromiseKey>,
+    /// Those of them that gather the parts of a QoS 2 message, by the session of its publisher, in the order of its messages.
+    assemblies: HashMap<OwnerId, VecDeque<PromiseKey>>,
     route: Route,
+    /// The packet that brought the message that is being routed, if that is kept everywhere or nowhere.
+    packet: Option<(OwnerId, PacketId)>,
     /// The promise of the message that is being routed, once it has a leg.
     routing: Option<PromiseKey>,
     /// The message that is being routed waits for the disk although nothing is written down of it.
@@ -147,9 +144,10 @@ impl Promises {
 }
 
 impl Keeping {
-    /// A message is about to be routed.
-    pub fn begin_route(&mut self, route: Route) {
+    /// A message is about to be routed. `packet`: the QoS 2 packet of a session that is written down, which brought it.
+    pub fn begin_route(&mut self, route: Route, packet: Option<(OwnerId, PacketId)>) {
         self.close_section();
+        self.promises.packet = packet;
         self.promises.waits_anyway = false;
         self.promises.route = match route {
             // Nothing waits for the disk: other nodes alone are waited for.
@@ -169,9 +167,10 @@ impl Keeping {
     pub fn set_aside(&mut self) -> Aside {
         let section = Section { defers: self.section.defers, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
-        let Promises { route, routing, waits_anyway, .. } = &mut self.promises;
-        let (route, routing, waits_anyway) = (std::mem::take(route), routing.take(), std::mem::take(waits_anyway));
-        Aside { section, route, routing, waits_anyway }
+        let Promises { route, packet, routing, waits_anyway, .. } = &mut self.promises;
+        let (route, packet) = (std::mem::take(route), packet.take());
+        let (routing, waits_anyway) = (routing.take(), std::mem::take(waits_anyway));
+        Aside { section, route, packet, routing, waits_anyway }
     }
 
     /// Goes on with a route that was set aside.
@@ -183,8 +182,9 @@ impl Keeping {
             self.section = aside.section;
         }
         (self.section.parts, self.section.coming) = (parts, coming);
-        (self.promises.route, self.promises.routing) = (aside.route, aside.routing);
-        self.promises.waits_anyway = aside.waits_anyway;
+        let Aside { route, packet, routing, waits_anyway, .. } = aside;
+        (self.promises.route, self.promises.packet) = (route, packet);
+        (self.promises.routing, self.promises.waits_anyway) = (routing, waits_anyway);
     }
 
     /// The message that is being routed found nothing to change, because an earlier one has changed it. That may not be kept yet.
@@ -209,10 +209,11 @@ impl Keeping {
 
     fn open_promise(&mut self) -> PromiseKey {
         let whole = self.promises.route == Route::Whole;
-        let then = if whole { Then::Keep(Box::new(Assembly::new())) } else { Then::Due(Due::Nothing) };
+        let packet = self.promises.packet;
+        let then = if whole { Then::Keep(Box::new(Assembly::new(packet))) } else { Then::Due(Due::Nothing) };
         let promise = self.promises.table.insert(Promise { waits: 1, then }) as PromiseKey;
-        if whole {
-            self.promises.assemblies.push_back(promise);
+        if let Some((owner, _)) = packet.filter(|_| whole) {
+            self.promises.assemblies.entry(owner).or_default().push_back(promise);
         }
         self.promises.routing = Some(promise);
         promise
@@ -220,7 +221,9 @@ impl Keeping {
 
     /// The message has been routed: `due` happens when it is kept. Returned when that is now.
     pub fn end_route(&mut self, due: Due, will: Option<Command>) -> Ended {
-        let behind_others = self.promises.route == Route::Whole && !self.promises.assemblies.is_empty();
+        let publisher = self.promises.packet.map(|(owner, _)| owner);
+        let behind_others = self.promises.route == Route::Whole
+            && publisher.is_some_and(|publisher| self.promises.assemblies.contains_key(&publisher));
         if behind_others && self.promises.routing.is_none() && (will.is_some() || !self.section.entries.is_empty()) {
             self.open_promise();
         }
@@ -257,21 +260,14 @@ impl Keeping {
         Ended::Promised(key)
     }
 
-    /// The packet that brought the message of a promise.
-    pub fn name(&mut self, promise: PromiseKey, packet: Option<(OwnerId, PacketId)>) {
-        if let Some(Promise { then: Then::Keep(assembly), .. }) = self.promises.table.get_mut(promise as usize) {
-            assembly.packet = packet;
-        }
-    }
-
     /// The answer to a packet that has come again waits for what the first one waits for.
     pub fn when_packet_kept(&mut self, packet: (OwnerId, PacketId), due: Due) {
         let Promises { table, assemblies, .. } = &mut self.promises;
-        let is_its = |key: &PromiseKey| match &table[*key as usize].then {
+        let of_publisher = assemblies.get(&packet.0).into_iter().flatten();
+        let newest = of_publisher.rev().copied().find(|key| match &table[*key as usize].then {
             Then::Keep(assembly) => assembly.packet == Some(packet),
             Then::Due(_) | Then::Tell(_) => false,
-        };
-        let newest = assemblies.iter().rev().copied().find(is_its);
+        });
         let assembly = newest.and_then(|key| match &mut table[key as usize].then {
             Then::Keep(assembly) => Some(assembly),
             Then::Due(_) | Then::Tell(_) => None,
@@ -284,6 +280,24 @@ impl Keeping {
             }
             None => self.when_kept(due),
         }
+    }
+}
+
+impl Keeping {
+    /// Of what still waits for others: no Will counts as published; and the packets whose messages are not whole yet.
+    pub fn forget_wills_and_name_packets(&mut self) -> Vec<(OwnerId, PacketId)> {
+        let mut packets = Vec::new();
+        for (_, promise) in &mut self.promises.table {
+            match &mut promise.then {
+                Then::Keep(assembly) => {
+                    assembly.will = None;
+                    packets.extend(assembly.packet);
+                }
+                Then::Due(due @ Due::Propose(_)) => *due = Due::Nothing,
+                Then::Due(_) | Then::Tell(_) => {}
+            }
+        }
+        packets
     }
 }
 
@@ -364,24 +378,28 @@ impl Shard {
         if promise.waits > 0 {
             return;
         }
-        if matches!(promise.then, Then::Keep(_)) {
-            self.seal_in_order();
-            return;
+        if let Then::Keep(assembly) = &promise.then
+            && let Some((publisher, _)) = assembly.packet
+        {
+            return self.seal_in_order(publisher);
         }
         match self.keeping.promises.table.remove(key as usize).then {
             Then::Due(due) => self.fall_due(due),
             Then::Tell(asked) => self.parts_are_kept(asked),
-            Then::Keep(_) => {}
+            Then::Keep(assembly) => self.seal(*assembly),
         }
     }
 
-    /// Keeps the messages whose parts are all here, but none before an earlier one: after a crash its publisher would send that again, behind it.
-    fn seal_in_order(&mut self) {
-        while let Some(key) = self.keeping.promises.assemblies.front().copied()
-            && self.keeping.promises.table[key as usize].waits == 0
+    /// Keeps the messages whose parts are all here, but none before an earlier one of the same publisher, who would send that again after a crash, behind it.
+    fn seal_in_order(&mut self, publisher: OwnerId) {
+        while let Promises { table, assemblies, .. } = &mut self.keeping.promises
+            && let Some(of_publisher) = assemblies.get_mut(&publisher)
+            && let Some(key) = of_publisher.pop_front_if(|key| table[*key as usize].waits == 0)
         {
-            self.keeping.promises.assemblies.pop_front();
-            if let Then::Keep(assembly) = self.keeping.promises.table.remove(key as usize).then {
+            if of_publisher.is_empty() {
+                assemblies.remove(&publisher);
+            }
+            if let Then::Keep(assembly) = table.remove(key as usize).then {
                 self.seal(*assembly);
             }
         }

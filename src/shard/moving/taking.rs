@@ -118,6 +118,7 @@ impl Shard {
                 }
                 TakingAction::Refuse(refusal) => self.refuse_taken(key, serial, refusal),
                 TakingAction::Drop => self.drop_taken(client),
+                TakingAction::Keep => self.settled_here(client, true),
                 TakingAction::Leave => self.leave_taken(client, epoch),
             }
         }

@@ -336,7 +336,7 @@ impl World {
                 Take::ProposeSettle => self.propose(number, Command::Settle { by: number, epoch }),
                 Take::ProposeWithdraw => self.propose(number, Command::Withdraw { by: number, epoch }),
                 Take::Connack { session_present } => self.admit(number, session_present),
-                Take::Leave => self.own(number),
+                Take::Leave | Take::Keep => self.own(number),
                 Take::Refuse(_) => {}
                 Take::Drop => {
                     node.draft.clear();
