@@ -1,7 +1,8 @@
 //! What the control state is asked, what it answers, and what follows.
 //!
 //! Plain data without behaviour. Applying a command cannot fail: one whose precondition does not hold changes nothing
-//! and says why, in [`Outcome::Refused`].
+//! and says why, in [`Outcome::Refused`]. (One exception: the `Register` of a node that lives and has lost its sessions ends that life, and is
+//! refused until its heirs have inherited.)
 
 use std::fmt;
 use std::sync::Arc;
@@ -135,8 +136,20 @@ pub enum Command {
     Tick,
     /// From now on the state may hold what version `n` brought.
     Version { n: u16 },
-    /// The node will not come back: the sessions that it held are lost, and its place is free.
+    /// The node will not come back: the sessions that it held are lost, and its place is free. Refused while they are on their way to its heirs.
     Forget { node: NodeId },
+    /// The node begins to fill these nodes with copies of its sessions: until the fill has ended it has two sets of heirs. They must be live, and
+    /// it is none of them; their order does not matter. A fill that was under way is given up.
+    FillHeirs { next: Vec<NodeId> },
+    /// Each session of the node has a complete copy at its pick ([`heir_of`](crate::heir_of)) among the nodes that were given at index `fill`: these
+    /// are its heirs from now on, and no others.
+    HeirsFilled { fill: u64 },
+    /// The node has entered all sessions of that dead incarnation that have passed to it, and its routes with them.
+    Inherited { node: NodeId, incarnation: Incarnation },
+    /// The node has complete copies of these sessions, whose holder is dead: each passes to it of which it is the pick among the holder's heirs.
+    Found { clients: Vec<ClientId> },
+    /// The node holds the lease, by inheritance and without connection since, and has no copy of the session: it ends as if it had expired.
+    Lost { client: ClientId, epoch: SessionEpoch },
 }
 
 /// Who proposes.
@@ -199,6 +212,11 @@ pub enum Outcome {
     },
     Done,
     Refused(Refusal),
+    /// The heirs are to be filled.
+    FillBegun {
+        /// Names the fill.
+        fill: u64,
+    },
 }
 
 /// Why a command did nothing.
@@ -225,6 +243,14 @@ pub enum Refusal {
     UnknownNode,
     #[error("the node is live")]
     StillLive,
+    /// For a `Register` and a `Forget`: worth another try when [`Effect::OrphansEnded`] of the node comes. For an `Inherited`: when
+    /// [`Effect::PassedOnAll`] does.
+    #[error("sessions of the node are on their way to its heirs")]
+    OrphansPending,
+    #[error("the node is no heir of that, or of none of it")]
+    NotHeir,
+    #[error("no fill of that index is under way")]
+    NoSuchFill,
 }
 
 /// What has to happen because of a command. Every node is given all effects, and picks what concerns it.
@@ -309,13 +335,44 @@ pub enum Effect {
         incarnation: Incarnation,
         name: Arc<str>,
     },
-    /// The incarnation is over. From now on none of the node's routes counts; their removal comes in slices.
+    /// The incarnation is over, and from now on none of the node's share routes counts. Without `heirs`, neither does any of its routes; else
+    /// these are *orphans*, which count until [`Effect::OrphansEnded`]. What does not count any more is removed in slices. After a jump it may be of an
+    /// incarnation, or of a node, that was never seen live.
     NodeDown {
         node: NodeId,
         incarnation: Incarnation,
+        /// Who inherits its sessions, in the order of ids.
+        heirs: Vec<NodeId>,
     },
     NodeForgotten {
         node: NodeId,
+    },
+    /// Nobody inherits any more from that dead incarnation: none of the node's routes counts from now on.
+    OrphansEnded {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
+    /// The holder of a session is dead, and `to` is it from now on: it has a copy, or says [`Command::Lost`].
+    PassedOn {
+        client: ClientId,
+        /// Epoch of the last connection.
+        epoch: SessionEpoch,
+        /// Epoch of the connection that began the session.
+        began: SessionEpoch,
+        expiry_secs: u32,
+        from: NodeId,
+        to: NodeId,
+        /// All sessions of `from` had complete copies, so that without one the session is empty.
+        sure: bool,
+    },
+    /// No session of that dead incarnation, from which somebody inherits, is still to be passed on.
+    PassedOnAll {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
+    /// The heirs of `home` are not as they were: see [`ControlState::heirs`](crate::ControlState::heirs).
+    HeirsChanged {
+        home: NodeId,
     },
 }
 

@@ -55,5 +55,5 @@ pub use group::{Complaints, Group, LeaveError, MayRenew, MemberView, Options, Re
 pub use home::{AppliedEntry, Audience};
 pub use network::Network;
 pub use standalone::Standalone;
-pub use state::{Claim, ControlState, Counts, NodeView, Session, SnapshotError};
+pub use state::{Claim, ControlState, Counts, HeirsView, NodeView, Session, SnapshotError, heir_of};
 pub use wire::{Lane, MESSAGE_BYTES_MAX};

@@ -174,7 +174,7 @@ impl Machine {
 
     fn see_own_end(&self, effects: &[Effect]) {
         for effect in effects {
-            if let Effect::NodeDown { node, incarnation } = effect
+            if let Effect::NodeDown { node, incarnation, .. } = effect
                 && *node == self.home.me
             {
                 self.home.expired(*incarnation);

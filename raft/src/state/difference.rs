@@ -42,7 +42,7 @@ impl ControlState {
                 now.standing == Standing::Live && (now.incarnation == incarnation || restarted(now))
             });
             if before.standing == Standing::Live && !goes_on {
-                effects.push(Effect::NodeDown { node, incarnation });
+                effects.push(Effect::NodeDown { node, incarnation, heirs: Vec::new() });
             }
             if now.is_none() {
                 effects.push(Effect::NodeForgotten { node });

@@ -59,7 +59,7 @@ impl ControlState {
         node.standing = Standing::Dead(now);
         if was_live && !intact {
             node.routes_from = index;
-            effects.push(Effect::NodeDown { node: node.id, incarnation: node.incarnation });
+            effects.push(Effect::NodeDown { node: node.id, incarnation: node.incarnation, heirs: Vec::new() });
             self.void_routes();
         }
         let Self { nodes, leases, wills, .. } = self;
@@ -80,7 +80,7 @@ impl ControlState {
         let (now, index) = (self.now, self.index);
         let node = self.nodes.get_mut(slot);
         (node.standing, node.routes_from) = (Standing::Dead(now), index);
-        effects.push(Effect::NodeDown { node: id, incarnation });
+        effects.push(Effect::NodeDown { node: id, incarnation, heirs: Vec::new() });
         let Self { nodes, leases, wills, .. } = self;
         let mut turn = Turn { now, index, nodes, wills, effects };
         leases.end_era(slot, false, &mut turn);

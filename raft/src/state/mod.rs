@@ -29,6 +29,7 @@
 mod claims;
 mod difference;
 mod digest;
+mod heirs;
 mod images;
 mod lease;
 mod leases;
@@ -49,6 +50,7 @@ use crate::command::{
     Applied, AppliedProposal, Command, Effect, Incarnation, LeaseChange, LeaseImage, NodeId, Origin, Outcome, Proposal,
     Refusal, ShareRoute,
 };
+pub use heirs::{HeirsView, heir_of};
 use lease::{Acquisition, Departure, TIME_MAX, Turn};
 pub use lease::{Claim, Session};
 use leases::Leases;

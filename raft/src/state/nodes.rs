@@ -141,13 +141,7 @@ impl Nodes {
 
     /// The rendezvous pick of `client` over the live nodes: the death of a node moves its own clients and no others.
     pub(super) fn pick(&self, client: &str) -> Option<NodeSlot> {
-        let weight = |id: NodeId| {
-            let mut hash = Fnv::default();
-            hash.write(client.as_bytes());
-            hash.write(&id.0.to_le_bytes());
-            (hash.finish(), id)
-        };
-        self.live_nodes().max_by_key(|(_, node)| weight(node.id)).map(|(slot, _)| slot)
+        self.live_nodes().max_by_key(|(_, node)| weight(client, node.id)).map(|(slot, _)| slot)
     }
 
     pub(super) fn digest(&self, digest: &mut Digest) {
@@ -160,6 +154,14 @@ impl Nodes {
             digest.add(&[&"node routes", &slot.number(), &node.registered_at, &node.routes_from]);
         }
     }
+}
+
+/// The node with the greatest weight is the rendezvous pick of `client`.
+pub(super) fn weight(client: &str, id: NodeId) -> (u64, NodeId) {
+    let mut hash = Fnv::default();
+    hash.write(client.as_bytes());
+    hash.write(&id.0.to_le_bytes());
+    (hash.finish(), id)
 }
 
 impl Standing {

@@ -92,6 +92,7 @@ pub(super) fn outcome_in_words(outcome: Outcome) -> String {
             format!("settled {}", if session_present { "resumed" } else { "new" })
         }
         Outcome::Done => "done".to_owned(),
+        Outcome::FillBegun { fill } => format!("fill {fill}"),
         Outcome::Refused(refusal) => format!("{refusal:?}"),
     }
 }
@@ -129,8 +130,18 @@ fn effect_in_words(effect: &Effect) -> String {
         }
         Effect::ShareRouteRemoved { share, node } => format!("{} leaves {}", name(node), share.0),
         Effect::NodeUp { node, incarnation, .. } => format!("{}{incarnation} up", name(node)),
-        Effect::NodeDown { node, incarnation } => format!("{}{incarnation} down", name(node)),
+        Effect::NodeDown { node, incarnation, heirs } => {
+            let heirs = heirs.iter().map(name).collect::<String>();
+            let to = if heirs.is_empty() { heirs } else { format!(" to {heirs}") };
+            format!("{}{incarnation} down{to}", name(node))
+        }
         Effect::NodeForgotten { node } => format!("{} forgotten", name(node)),
+        Effect::OrphansEnded { node, incarnation } => format!("{}{incarnation} has no orphans", name(node)),
+        Effect::PassedOn { epoch, from, to, sure, .. } => {
+            format!("{epoch} passed from {} to {}{}", name(from), name(to), if *sure { "" } else { ", perhaps" })
+        }
+        Effect::PassedOnAll { node, incarnation } => format!("{}{incarnation} passed on", name(node)),
+        Effect::HeirsChanged { home } => format!("{}'s heirs", name(home)),
     }
 }
 

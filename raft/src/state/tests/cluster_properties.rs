@@ -148,7 +148,7 @@ impl Mirror {
     fn take_in_one(&mut self, effect: Effect) {
         match effect {
             Effect::NodeUp { node, incarnation, .. } => drop(self.live.insert(node, incarnation)),
-            Effect::NodeDown { node, incarnation } => {
+            Effect::NodeDown { node, incarnation, .. } => {
                 assert_eq!(self.live.remove(&node), Some(incarnation));
                 self.routes.retain(|(_, other)| *other != node);
                 self.shares.retain(|(_, other), _| *other != node);
@@ -177,7 +177,11 @@ impl Mirror {
                     self.claims.insert(Arc::clone(&client), later);
                 });
             }
-            Effect::SessionEnded { .. } => {}
+            Effect::SessionEnded { .. }
+            | Effect::OrphansEnded { .. }
+            | Effect::PassedOn { .. }
+            | Effect::PassedOnAll { .. }
+            | Effect::HeirsChanged { .. } => {}
         }
     }
 }

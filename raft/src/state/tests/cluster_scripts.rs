@@ -575,7 +575,7 @@ fn the_leases_of_a_dead_node_are_passed_on_in_slices_and_before_anybody_names_th
         apply(&mut state, 0, A, acquire(&format!("{number}"), true, 0, (number % 1_000 == 0).then_some(0)));
     }
     let applied = apply(&mut state, 0, LEADER, expire(A, 1));
-    assert_eq!(applied.effects, [Effect::NodeDown { node: A, incarnation: 1 }]);
+    assert_eq!(applied.effects, [Effect::NodeDown { node: A, incarnation: 1, heirs: Vec::new() }]);
     assert_eq!(state.counts().connected, 0);
     assert_eq!(state.to_pass_on().collect::<Vec<_>>(), [(A, 1)]);
     let last = format!("{}", clients - 1);
