@@ -11,7 +11,7 @@ use super::nodes::{Node, Standing};
 use super::routes::{Route, RouteKey, Routes};
 use super::table::Entry;
 use super::wills::{DueWill, Publisher};
-use crate::command::{ClientId, Effect, NodeId};
+use crate::command::{ClientId, Effect, Incarnation, NodeId};
 
 impl ControlState {
     /// What the commands between `self` and `newer` have caused and what still stands: for a single command its effects, in some order. Missing is what
@@ -24,22 +24,39 @@ impl ControlState {
         for entry in self.leases.table.iter() {
             self.lease_until(entry, newer, &mut effects);
         }
+        // And of leases that are only in the newer state those that were inherited.
+        for Entry { client, lease } in newer.leases.table.iter().filter(|entry| entry.lease.inherited_from.is_some()) {
+            if self.leases.table.find(client).is_none()
+                && let Some(from_to) = self.inheritance(None, lease, newer)
+            {
+                effects.push(self.passed_on((client, lease), newer, from_to));
+            }
+        }
         // Claims on leases that are only in the newer state, too.
         for (client, claim) in &newer.leases.claims {
             self.claim_until(client, claim, newer, &mut effects);
         }
         self.wills_until(newer, &mut effects);
+        self.heirs_until(newer, &mut effects);
         effects
     }
 
     fn nodes_until(&self, newer: &Self, effects: &mut Vec<Effect>) {
+        for (node, incarnation, _) in self.orphans().filter(|(node, life, _)| !newer.has_orphans(*node, *life)) {
+            effects.push(Effect::OrphansEnded { node, incarnation });
+        }
         for (_, before) in self.nodes.iter() {
             let (node, incarnation) = (before.id, before.incarnation);
             let now = newer.nodes.find(node).map(|slot| newer.nodes.get(slot));
-            // The next incarnation, without a time at which none of the node's routes counted.
+            // A later incarnation, without a time at which none of the node's routes counted.
             let restarted = |now: &Node| now.routes_from <= self.index;
             let goes_on = now.is_some_and(|now| {
-                now.standing == Standing::Live && (now.incarnation == incarnation || restarted(now))
+                let is_same = now.incarnation == incarnation;
+                match now.standing {
+                    Standing::Live => is_same || restarted(now),
+                    // That it is dead is told with its orphans.
+                    _ => newer.has_orphans(node, now.incarnation) && (is_same || restarted(now)),
+                }
             });
             if before.standing == Standing::Live && !goes_on {
                 effects.push(Effect::NodeDown { node, incarnation, heirs: Vec::new() });
@@ -47,6 +64,9 @@ impl ControlState {
             if now.is_none() {
                 effects.push(Effect::NodeForgotten { node });
             }
+        }
+        for (node, incarnation, heirs) in newer.orphans().filter(|(node, life, _)| !self.has_orphans(*node, *life)) {
+            effects.push(Effect::NodeDown { node, incarnation, heirs });
         }
         for (_, now) in newer.nodes.live_nodes() {
             let before = self.nodes.find(now.id).map(|slot| self.nodes.get(slot));
@@ -57,18 +77,39 @@ impl ControlState {
         }
     }
 
+    /// Who has copies of whose sessions, and of whom all sessions are passed on.
+    fn heirs_until(&self, newer: &Self, effects: &mut Vec<Effect>) {
+        for (_, home) in newer.nodes.iter() {
+            if self.heirs(home.id).unwrap_or_default() != newer.heirs(home.id).unwrap_or_default() {
+                effects.push(Effect::HeirsChanged { home: home.id });
+            }
+        }
+        for (slot, _) in newer.orphans.iter().filter(|(_, pending)| pending.passed) {
+            let &Node { id: node, incarnation, .. } = newer.nodes.get(slot);
+            let known = self.nodes.find(node).filter(|slot| self.nodes.get(*slot).incarnation == incarnation);
+            if !known.is_some_and(|slot| self.orphans.of(slot).is_some_and(|pending| pending.passed)) {
+                effects.push(Effect::PassedOnAll { node, incarnation });
+            }
+        }
+    }
+
+    fn has_orphans(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.orphans.iter().any(|(slot, _)| {
+            let dead = self.nodes.get(slot);
+            (dead.id, dead.incarnation) == (node, incarnation)
+        })
+    }
+
     fn lease_until(&self, before: &Entry, newer: &Self, effects: &mut Vec<Effect>) {
         let Entry { client, lease: old } = before;
         let now = newer.leases.table.find(client).map(|key| newer.leases.table.lease(key));
-        let holder = self.nodes.id(old.holder);
+        let mut holder = self.nodes.id(old.holder);
         let holder_now = now.map(|now| newer.nodes.id(now.holder));
         let same_session = now.is_some_and(|now| now.began == old.began && !now.is_ended());
         let claim = if old.has(Flag::Claimed) { self.leases.claims.get(client) } else { None };
         let settled = claim.is_some_and(|claim| {
             holder_now == Some(self.nodes.id(claim.by)) && now.is_some_and(|now| now.epoch == claim.epoch)
         });
-        let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder));
-        let ended = !old.is_ended() && !same_session;
         if let Some(claim) = claim.filter(|_| !settled) {
             effects.extend(self.claim_gone(client, claim, now, newer));
         }
@@ -77,12 +118,45 @@ impl ControlState {
             effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean });
             effects.push(Effect::Withdrawn { client: Arc::clone(client), epoch, holder, by });
         }
-        if ended {
+        // It has passed to its heir and ended there, as far as this state knows.
+        let heir = self.leases.coming_heir(before, newer.now, (&self.heirs, &self.nodes));
+        if let Some(heir) = heir.filter(|_| !same_session) {
+            effects.push(self.passed_on((client, old), newer, (holder, self.nodes.id(heir))));
+            holder = self.nodes.id(heir);
+        }
+        let passed = now.and_then(|now| self.inheritance(Some(old), now, newer));
+        let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder) && passed.is_none());
+        if !old.is_ended() && !same_session {
             effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: old.epoch, holder });
+        }
+        if let (Some(now), Some(from_to)) = (now, passed) {
+            // Who takes over a lease at once, when it passes to it, has heard of the connection before.
+            let lease = if heir.is_some() && same_session { old } else { now };
+            effects.push(self.passed_on((client, lease), newer, from_to));
         }
         if let (true, Some(now), Some(to)) = (moved, now, holder_now) {
             effects.push(Effect::Moved { client: Arc::clone(client), epoch: now.epoch, from: holder, to });
         }
+    }
+
+    /// From whom to whom a session has passed since, if the last that happened to it is that.
+    fn inheritance(&self, old: Option<&Lease>, now: &Lease, newer: &Self) -> Option<(NodeId, NodeId)> {
+        let from = now.inherited_from.filter(|_| !now.is_ended())?;
+        let (from, to) = (newer.nodes.id(from), newer.nodes.id(now.holder));
+        let known = old.is_some_and(|old| {
+            let had_from = old.inherited_from.map(|from| self.nodes.id(from));
+            (had_from, self.nodes.id(old.holder)) == (Some(from), to)
+        });
+        (!known).then_some((from, to))
+    }
+
+    fn passed_on(&self, (client, lease): (&ClientId, &Lease), newer: &Self, (from, to): (NodeId, NodeId)) -> Effect {
+        let &Lease { epoch, began, expiry_secs, .. } = lease;
+        // A dead node's heirs are those that it had when it died.
+        let is_dead = |state: &&Self| state.nodes.find(from).is_some_and(|slot| !state.nodes.is_live(slot));
+        let state = [newer, self].into_iter().find(is_dead);
+        let sure = state.and_then(|state| state.heirs(from)).is_some_and(|heirs| heirs.whole);
+        Effect::PassedOn { client: Arc::clone(client), epoch, began, expiry_secs, from, to, sure }
     }
 
     /// What became of a claim that was not settled, unless it is still under way.
@@ -145,11 +219,11 @@ type Of<'a, K> = (&'a Routes<K>, &'a ControlState);
 fn routes_until<K: RouteKey>((old, before): Of<'_, K>, (new, newer): Of<'_, K>, effects: &mut Vec<Effect>) {
     for (key, routes) in new.iter() {
         let had = old.raw(key);
-        for route in routes.iter().filter(|route| newer.nodes.counts(route.node, route.index)) {
+        for route in routes.iter().filter(|route| route.counts::<K>(&newer.nodes)) {
             let node = newer.nodes.get(route.node);
             let same = |old: &&Route<K::Value>| before.nodes.id(old.node) == node.id;
             let known = had.iter().find(same);
-            if known.is_none_or(|known| known.value != route.value || known.index < node.routes_from) {
+            if known.is_none_or(|known| known.value != route.value || known.index < K::from_index(node)) {
                 effects.push(key.added(node.id, route.value));
             }
         }

@@ -1,6 +1,8 @@
 //! One lease as it is kept. What happens to it is in [`leases`](super::leases) and its neighbours.
 
+use super::heirs::Heirs;
 use super::nodes::{NodeSlot, Nodes};
+use super::orphans::Orphans;
 use super::table::Links;
 use super::wills::{DueWills, session_end, will_due};
 use crate::command::{Effect, LeaseWill, NodeId, SessionEpoch, WillFate};
@@ -11,6 +13,8 @@ pub(super) struct Turn<'a> {
     pub(super) index: u64,
     pub(super) nodes: &'a Nodes,
     pub(super) wills: &'a mut DueWills,
+    pub(super) heirs: &'a mut Heirs,
+    pub(super) orphans: &'a mut Orphans,
     pub(super) effects: &'a mut Vec<Effect>,
 }
 
@@ -76,6 +80,8 @@ pub(super) struct Lease {
     pub(super) era: u32,
     pub(super) links: Links,
     pub(super) holder: NodeSlot,
+    /// The dead node that the holder has the session from, if it has inherited it and the session goes on.
+    pub(super) inherited_from: Option<NodeSlot>,
     flags: u8,
 }
 
@@ -162,6 +168,7 @@ impl Lease {
             era,
             links: Links::default(),
             holder,
+            inherited_from: None,
             flags: 0,
         }
     }

@@ -116,6 +116,9 @@ impl Leases {
         if !resumes {
             lease.began = epoch;
         }
+        if !resumes || lease.holder != by {
+            lease.inherited_from = None;
+        }
         (lease.expiry_secs, lease.will) = (expiry_secs, will.map(Box::new));
         lease.enter(Phase::Connected);
         lease.set(Flag::Closing, false);
@@ -408,6 +411,9 @@ impl Leases {
             digest.add(&[&"lease", client, &epoch, &began, &holder, &expiry_secs, &phase]);
             let flags = u64::from(lease.has(Flag::Closing));
             digest.add(&[&"lease state", client, &u64::from(lease.ahead()), &u64::from(lease.era), &flags]);
+            if let Some(from) = lease.inherited_from {
+                digest.add(&[&"inherited", client, &from.number()]);
+            }
             if let Some(will) = &lease.will {
                 digest.add(&[&"lease will", client, &u64::from(will.delay_secs), &will.message.as_ref()]);
             }

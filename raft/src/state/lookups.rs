@@ -102,6 +102,8 @@ impl ControlState {
         self.wills.digest(&mut digest);
         self.routes.digest(&mut digest);
         self.share_routes.digest(&mut digest);
+        self.heirs.digest(&mut digest);
+        self.orphans.digest(&mut digest);
         digest.value()
     }
 
@@ -201,14 +203,14 @@ impl ControlState {
     /// Every filter with every node that subscribes to it and the index that added it, in the order of the filters.
     pub fn routes(&self) -> impl Iterator<Item = (&Arc<str>, NodeId, u64)> {
         let all = self.routes.iter().flat_map(|(filter, routes)| routes.iter().map(move |route| (filter, route)));
-        let valid = all.filter(|(_, route)| self.nodes.counts(route.node, route.index));
+        let valid = all.filter(|(_, route)| route.counts::<Arc<str>>(&self.nodes));
         valid.map(|(filter, route)| (filter, self.nodes.id(route.node), route.index))
     }
 
     /// Every share group with every node that has members of it and the index that added it, in the order of the groups.
     pub fn share_routes(&self) -> impl Iterator<Item = (&ShareRoute, NodeId, u64, ShareMembers)> {
         let all = self.share_routes.iter().flat_map(|(share, routes)| routes.iter().map(move |route| (share, route)));
-        let valid = all.filter(|(_, route)| self.nodes.counts(route.node, route.index));
+        let valid = all.filter(|(_, route)| route.counts::<ShareRoute>(&self.nodes));
         valid.map(|(share, route)| (share, self.nodes.id(route.node), route.index, route.value))
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::heirs::HomeHeirs;
 use super::lease::Turn;
 use super::nodes::{Node, NodeSlot, Standing};
+use super::orphans::Pending;
 use super::routes::SWEEP_KEYS_MAX;
-use super::tenures::Tenure;
+use super::tenures::{Fate, Tenure};
 use super::{ControlState, PASS_ON_MAX};
 use crate::command::{Effect, Incarnation, NodeId, Outcome, Refusal};
 
@@ -31,6 +33,15 @@ impl ControlState {
         if !(who.versions.0..=who.versions.1).contains(&version) {
             return Outcome::Refused(Refusal::Versions);
         }
+        if let Some(slot) = known {
+            if self.nodes.is_live(slot) && !who.intact && !self.heirs.inheriting(slot, &self.nodes).is_empty() {
+                self.end_life(slot, effects);
+                self.sweep(effects);
+            }
+            if self.orphans.of(slot).is_some() {
+                return Outcome::Refused(Refusal::OrphansPending);
+            }
+        }
         let Some(slot) = known.or_else(|| self.nodes.free_slot()) else {
             return Outcome::Refused(Refusal::TooManyNodes);
         };
@@ -46,6 +57,7 @@ impl ControlState {
         (node.standing, node.batch, node.registered_at) = (Standing::Live, 0, index);
         let incarnation = node.incarnation;
         effects.push(Effect::NodeUp { node: node.id, incarnation, name: Arc::clone(&node.name) });
+        self.heirs.begin_life(slot, index, &self.nodes);
         self.sweep(effects);
         Outcome::Registered { incarnation }
     }
@@ -58,18 +70,24 @@ impl ControlState {
         let node = self.nodes.get_mut(slot);
         node.standing = Standing::Dead(now);
         if was_live && !intact {
-            node.routes_from = index;
+            (node.routes_from, node.shares_from) = (index, index);
             effects.push(Effect::NodeDown { node: node.id, incarnation: node.incarnation, heirs: Vec::new() });
             self.void_routes();
         }
-        let Self { nodes, leases, wills, .. } = self;
-        let mut turn = Turn { now, index, nodes, wills, effects };
+        let Self { nodes, leases, wills, heirs, orphans, .. } = self;
+        let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
+        leases.tenure(slot).keep_the_rest();
         if was_live || !intact {
-            leases.end_era(slot, !intact, &mut turn);
+            let fate = if intact { Fate::Kept } else { Fate::Lost };
+            leases.end_era(slot, fate, &mut turn);
         }
         if was_live {
             leases.withdraw_all_of(slot, &mut turn);
             turn.wills.take_from(slot);
+        }
+        if !intact {
+            self.heirs.miss(slot, true, &self.nodes);
+            self.leave_pending(slot, effects);
         }
     }
 
@@ -77,18 +95,37 @@ impl ControlState {
         let Some(slot) = self.nodes.live((id, incarnation)) else {
             return Outcome::Refused(Refusal::NotLive);
         };
-        let (now, index) = (self.now, self.index);
-        let node = self.nodes.get_mut(slot);
-        (node.standing, node.routes_from) = (Standing::Dead(now), index);
-        effects.push(Effect::NodeDown { node: id, incarnation, heirs: Vec::new() });
-        let Self { nodes, leases, wills, .. } = self;
-        let mut turn = Turn { now, index, nodes, wills, effects };
-        leases.end_era(slot, false, &mut turn);
-        leases.withdraw_all_of(slot, &mut turn);
-        turn.wills.take_from(slot);
-        self.void_routes();
+        self.end_life(slot, effects);
         self.sweep(effects);
         Outcome::Done
+    }
+
+    /// The live incarnation of the node is over, and its heirs inherit, if it has any.
+    fn end_life(&mut self, slot: NodeSlot, effects: &mut Vec<Effect>) {
+        let (now, index) = (self.now, self.index);
+        let inheriting = self.heirs.inheriting(slot, &self.nodes);
+        let ids = self.ids(&inheriting);
+        let node = self.nodes.get_mut(slot);
+        (node.standing, node.shares_from) = (Standing::Dead(now), index);
+        if inheriting.is_empty() {
+            node.routes_from = index;
+        }
+        effects.push(Effect::NodeDown { node: node.id, incarnation: node.incarnation, heirs: ids });
+        let fate = if inheriting.is_empty() { Fate::Kept } else { Fate::Inherited };
+        if !inheriting.is_empty() {
+            self.orphans.put(slot, Pending { heirs: inheriting, passed: false });
+        }
+        let Self { nodes, leases, wills, heirs, orphans, .. } = self;
+        let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
+        leases.end_era(slot, fate, &mut turn);
+        if !leases.has_to_pass_on(slot) {
+            turn.orphans.passed_on(slot, turn.nodes, turn.effects);
+        }
+        leases.withdraw_all_of(slot, &mut turn);
+        turn.wills.take_from(slot);
+        self.heirs.miss(slot, false, &self.nodes);
+        self.leave_pending(slot, effects);
+        self.void_routes();
     }
 
     pub(super) fn pass_on(&mut self, id: NodeId, incarnation: Incarnation, effects: &mut Vec<Effect>) -> Outcome {
@@ -97,8 +134,8 @@ impl ControlState {
         }
         let slots: Vec<NodeSlot> = self.nodes.all().filter(|(_, node)| node.id == id).map(|(slot, _)| slot).collect();
         let (now, index) = (self.now, self.index);
-        let Self { nodes, leases, wills, .. } = self;
-        let mut turn = Turn { now, index, nodes, wills, effects };
+        let Self { nodes, leases, wills, heirs, orphans, .. } = self;
+        let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
         slots.iter().for_each(|slot| leases.pass_on_slice(*slot, PASS_ON_MAX, &mut turn));
         if slots.is_empty() { Outcome::Refused(Refusal::UnknownNode) } else { Outcome::Done }
     }
@@ -110,13 +147,17 @@ impl ControlState {
         if self.nodes.is_live(slot) {
             return Outcome::Refused(Refusal::StillLive);
         }
+        if self.orphans.of(slot).is_some() {
+            return Outcome::Refused(Refusal::OrphansPending);
+        }
         let (now, index) = (self.now, self.index);
         let floor = self.nodes.incarnation_floor.max(self.nodes.get(slot).incarnation);
         self.nodes.incarnation_floor = floor;
         self.nodes.get_mut(slot).standing = Standing::Forgotten(now);
         self.forgotten += 1;
-        let Self { nodes, leases, wills, .. } = self;
-        leases.end_era(slot, true, &mut Turn { now, index, nodes, wills, effects });
+        let Self { nodes, leases, wills, heirs, orphans, .. } = self;
+        leases.end_era(slot, Fate::Lost, &mut Turn { now, index, nodes, wills, heirs, orphans, effects });
+        self.heirs.miss(slot, true, &self.nodes);
         effects.push(Effect::NodeForgotten { node: id });
         Outcome::Done
     }
@@ -147,14 +188,17 @@ impl ControlState {
         if self.forgotten == 0 || self.routes.is_sweeping() || self.share_routes.is_sweeping() {
             return;
         }
-        let is_free = |(slot, node): &(NodeSlot, &Node)| {
-            matches!(node.standing, Standing::Forgotten(_)) && self.leases.table.len_of(*slot) == 0
-        };
-        let free: Vec<NodeSlot> = self.nodes.all().filter(is_free).map(|(slot, _)| slot).collect();
-        self.forgotten -= free.len();
-        for slot in free {
+        let is_forgotten = |(_, node): &(NodeSlot, &Node)| matches!(node.standing, Standing::Forgotten(_));
+        let without_leases = |slot: &NodeSlot| self.leases.table.len_of(*slot) == 0;
+        let forgotten = self.nodes.all().filter(is_forgotten).map(|(slot, _)| slot);
+        let over: Vec<NodeSlot> = forgotten.filter(without_leases).collect();
+        // Nobody inherits from them any more.
+        over.iter().for_each(|slot| self.heirs.put(*slot, HomeHeirs::default()));
+        for slot in over.into_iter().filter(|slot| !self.heirs.name(*slot)).collect::<Vec<_>>() {
+            self.forgotten -= 1;
             self.nodes.free(slot);
             *self.leases.tenure(slot) = Tenure::default();
+            self.leases.forget_origin(slot);
         }
     }
 }
@@ -172,5 +216,6 @@ fn new_node(slot: NodeSlot, id: NodeId, incarnation: Incarnation, index: u64) ->
         batch: 0,
         registered_at: index,
         routes_from: index,
+        shares_from: index,
     }
 }

@@ -11,6 +11,7 @@
 //! | `leases` | what connections and the time do to a lease: the first table of rules |
 //! | `claims` | how a session moves from node to node: the second table |
 //! | `tenures` | how all leases of an incarnation that is over are passed on, a slice at a time |
+//! | `heirs`, `orphans` | who has copies of whose sessions; what counts on of a dead node until they have inherited |
 //! | `wills` | Wills that are due, and who publishes each |
 //! | `routes` | which nodes want which filters |
 //! | `snapshot`, `difference` | all of it as bytes; what follows from a jump from one state to another |
@@ -18,7 +19,8 @@
 //!
 //! Invariants, checked by `tests/model.rs` against a second, deliberately dumb implementation, and by `tests/properties.rs`:
 //! - a client id has at most one connection, and no two of its connections ever have the same epoch;
-//! - the holder of a lease is live, or the lease is missing; only a settled claim moves a session that is kept;
+//! - the holder of a lease is live, or the lease is missing; only a settled claim, or the death of the holder, moves a session that is kept;
+//! - a session passes only to a live node that had a copy in its holder's base and has missed nothing of it since;
 //! - of an incarnation that is not live nothing is applied, and its batches are applied in their order, each once;
 //! - a Will becomes due at most once per (client, epoch), and only if its connection did not drop it; each that is due has one publisher, who is
 //!   live, or waits to be announced;
@@ -36,6 +38,7 @@ mod leases;
 mod lookups;
 mod membership;
 mod nodes;
+mod orphans;
 mod routes;
 mod snapshot;
 mod table;
@@ -50,6 +53,7 @@ use crate::command::{
     Applied, AppliedProposal, Command, Effect, Incarnation, LeaseChange, LeaseImage, NodeId, Origin, Outcome, Proposal,
     Refusal, ShareRoute,
 };
+use heirs::Heirs;
 pub use heirs::{HeirsView, heir_of};
 use lease::{Acquisition, Departure, TIME_MAX, Turn};
 pub use lease::{Claim, Session};
@@ -58,6 +62,7 @@ pub use lookups::{Counts, NodeView};
 use membership::Registration;
 pub use nodes::NODES_MAX;
 use nodes::{NodeSlot, Nodes};
+use orphans::Orphans;
 use routes::Routes;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotError};
 use wills::DueWills;
@@ -88,6 +93,8 @@ pub struct ControlState {
     wills: DueWills,
     routes: Routes<Arc<str>>,
     share_routes: Routes<ShareRoute>,
+    heirs: Heirs,
+    orphans: Orphans,
 }
 
 /// In whose name a command is applied.
@@ -148,10 +155,12 @@ impl ControlState {
     }
 
     fn execute(&mut self, author: Author, command: Command, effects: &mut Vec<Effect>) -> Outcome {
-        match author {
+        let outcome = match author {
             Author::Leader => self.execute_for_leader(command, effects),
             Author::Node(by) => self.execute_for_node(by, command, effects),
-        }
+        };
+        self.heirs.tell_changes(&self.nodes, effects);
+        outcome
     }
 
     fn execute_for_leader(&mut self, command: Command, effects: &mut Vec<Effect>) -> Outcome {
@@ -169,8 +178,8 @@ impl ControlState {
     }
 
     fn execute_for_node(&mut self, by: NodeSlot, command: Command, effects: &mut Vec<Effect>) -> Outcome {
-        let Self { now, index, nodes, leases, wills, .. } = self;
-        let turn = &mut Turn { now: *now, index: *index, nodes, wills, effects };
+        let Self { now, index, nodes, leases, wills, heirs, orphans, .. } = self;
+        let turn = &mut Turn { now: *now, index: *index, nodes, wills, heirs, orphans, effects };
         match command {
             Command::Acquire { client, clean, expiry_secs, will } => {
                 leases.acquire(client, Acquisition { by, clean, expiry_secs, will }, turn)
@@ -199,6 +208,11 @@ impl ControlState {
                 self.complete_routes(by, effects);
                 Outcome::Done
             }
+            Command::Lost { client, epoch } => leases.lost(client, epoch, by, turn),
+            Command::FillHeirs { next } => self.fill_heirs(by, next),
+            Command::HeirsFilled { fill } => self.heirs_filled(by, fill),
+            Command::Inherited { node, incarnation } => self.inherited(by, (node, incarnation), effects),
+            Command::Found { clients } => self.found(by, clients, effects),
             _ => Outcome::Refused(Refusal::NotAllowed),
         }
     }
@@ -206,8 +220,8 @@ impl ControlState {
     /// What the leader does from time to time, each a slice of it.
     fn tick(&mut self, effects: &mut Vec<Effect>) -> Outcome {
         let slots: Vec<NodeSlot> = self.nodes.all().map(|(slot, _)| slot).collect();
-        let Self { now, index, nodes, leases, wills, .. } = self;
-        let mut turn = Turn { now: *now, index: *index, nodes, wills, effects };
+        let Self { now, index, nodes, leases, wills, heirs, orphans, .. } = self;
+        let mut turn = Turn { now: *now, index: *index, nodes, wills, heirs, orphans, effects };
         let mut leases_max = PASS_ON_MAX;
         for slot in slots {
             leases_max -= leases.pass_on_first(slot, leases_max, &mut turn);
@@ -220,7 +234,7 @@ impl ControlState {
     fn complete_routes(&mut self, by: NodeSlot, effects: &mut Vec<Effect>) {
         let node = self.nodes.get_mut(by);
         if node.routes_from < node.registered_at {
-            node.routes_from = node.registered_at;
+            (node.routes_from, node.shares_from) = (node.registered_at, node.registered_at);
             self.void_routes();
             self.sweep(effects);
         }

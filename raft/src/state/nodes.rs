@@ -40,6 +40,8 @@ pub(super) struct Node {
     pub(super) registered_at: u64,
     /// Entries of routes with a smaller index do not count any more.
     pub(super) routes_from: u64,
+    /// The same for entries of share groups.
+    pub(super) shares_from: u64,
 }
 
 /// Whether there is anybody behind a node.
@@ -128,11 +130,6 @@ impl Nodes {
         self.slots[slot.place()] = None;
     }
 
-    /// Whether an entry of a route that was made at `index` counts.
-    pub(super) fn counts(&self, slot: NodeSlot, index: u64) -> bool {
-        index >= self.get(slot).routes_from
-    }
-
     /// Who publishes a Will of `client`, whose lease `holder` has: the holder, or if it is dead one of the live nodes, the same
     /// for all who ask while these stay. `None` if nobody lives.
     pub(super) fn publisher(&self, holder: NodeSlot, client: &str) -> Option<NodeSlot> {
@@ -152,6 +149,7 @@ impl Nodes {
             digest.add(&[&"node", &slot.number(), &node.id, &node.name, &node.incarnation, &node.run, &versions]);
             digest.add(&[&"standing", &slot.number(), &standing, &since, &node.batch]);
             digest.add(&[&"node routes", &slot.number(), &node.registered_at, &node.routes_from]);
+            digest.add(&[&"node shares", &slot.number(), &node.shares_from]);
         }
     }
 }

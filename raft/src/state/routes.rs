@@ -3,7 +3,8 @@
 //! A node is in the set of a filter when at least one of its sessions subscribes to it, so a route changes with the first and the last subscriber of a
 //! node and not with the others. Each entry knows the index that added it: who routes with a state of that index or newer reaches the node.
 //!
-//! An entry is *void* when its node says so ([`Node::routes_from`](super::nodes::Node::routes_from)): when the node died, all of its entries are at once.
+//! An entry is *void* when its node says so ([`Node::routes_from`], [`Node::shares_from`]): when the node died, all of its entries are at once, unless its
+//! heirs have still to inherit what they are for: see [`orphans`](super::orphans).
 //! Nobody sees void entries; a sweep through all keys takes them out in slices.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::ops::Bound;
 
 use super::digest::{Digest, Digestible};
 use super::lease::Turn;
-use super::nodes::{NodeSlot, Nodes};
+use super::nodes::{Node, NodeSlot, Nodes};
 use crate::command::{Effect, NodeId, ShareMembers, ShareRoute};
 use std::sync::Arc;
 
@@ -21,12 +22,18 @@ pub(super) const SWEEP_KEYS_MAX: usize = 10_000;
 /// What is routed by, with what is known of each node that is routed to.
 pub(super) trait RouteKey: Ord + Clone + Digestible {
     type Value: Copy + Eq + Digestible + std::fmt::Debug;
+    /// Entries of `node` with a smaller index are void.
+    fn from_index(node: &Node) -> u64;
     fn added(&self, node: NodeId, value: Self::Value) -> Effect;
     fn removed(&self, node: NodeId) -> Effect;
 }
 
 impl RouteKey for Arc<str> {
     type Value = ();
+
+    fn from_index(node: &Node) -> u64 {
+        node.routes_from
+    }
 
     fn added(&self, node: NodeId, (): ()) -> Effect {
         Effect::RouteAdded { filter: Arc::clone(self), node }
@@ -39,6 +46,10 @@ impl RouteKey for Arc<str> {
 
 impl RouteKey for ShareRoute {
     type Value = ShareMembers;
+
+    fn from_index(node: &Node) -> u64 {
+        node.shares_from
+    }
 
     fn added(&self, node: NodeId, members: ShareMembers) -> Effect {
         Effect::ShareRouteSet { share: self.clone(), node, members }
@@ -55,6 +66,13 @@ pub(super) struct Route<V> {
     pub(super) node: NodeSlot,
     pub(super) index: u64,
     pub(super) value: V,
+}
+
+impl<V> Route<V> {
+    /// Whether it is not void.
+    pub(super) fn counts<K: RouteKey<Value = V>>(&self, nodes: &Nodes) -> bool {
+        self.index >= K::from_index(nodes.get(self.node))
+    }
 }
 
 /// Where a sweep is.
@@ -100,10 +118,10 @@ impl<K: RouteKey> Routes<K> {
         match routes.binary_search_by_key(&node, |route| route.node) {
             Ok(at) => {
                 let route = &mut routes[at];
-                if route.index < by.routes_from || route.value != value {
+                if route.index < K::from_index(by) || route.value != value {
                     turn.effects.push(key.added(by.id, value));
                 }
-                if anew || route.index < by.routes_from.max(by.registered_at) {
+                if anew || route.index < K::from_index(by).max(by.registered_at) {
                     route.index = index;
                 }
                 route.value = value;
@@ -149,7 +167,7 @@ impl<K: RouteKey> Routes<K> {
         let (mut emptied, mut last) = (Vec::new(), None);
         for (key, routes) in self.table.range_mut((from, Bound::Unbounded)).take(keys_max) {
             routes.retain(|route| {
-                let counts = nodes.counts(route.node, route.index);
+                let counts = route.counts::<K>(nodes);
                 if !counts {
                     effects.push(key.removed(nodes.id(route.node)));
                 }
@@ -189,7 +207,7 @@ impl<K: RouteKey> Routes<K> {
 
     /// The entries of `key` that are not void.
     pub(super) fn of(&self, key: &K, nodes: &Nodes) -> impl Iterator<Item = Route<K::Value>> {
-        self.raw(key).iter().copied().filter(|route| nodes.counts(route.node, route.index))
+        self.raw(key).iter().copied().filter(|route| route.counts::<K>(nodes))
     }
 
     /// All entries of `key`.

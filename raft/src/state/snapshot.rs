@@ -15,11 +15,13 @@ use thiserror::Error;
 
 use super::ControlState;
 use super::claims::WaitingClaim;
+use super::heirs::{Heir, HomeHeirs};
 use super::lease::{Flag, Lease, Phase, TIME_MAX};
 use super::nodes::{Node, NodeSlot, Standing};
+use super::orphans::Pending;
 use super::routes::{Route, RouteKey, Routes, Sweep};
 use super::table::Entry;
-use super::tenures::{EraEnd, Tenure};
+use super::tenures::{EraEnd, Fate, Tenure};
 use super::wills::{DueWill, Publisher};
 use crate::command::{ClientId, Incarnation, LeaseWill, NodeId, SessionEpoch, ShareMembers, ShareRoute};
 
@@ -79,6 +81,31 @@ enum Record {
     },
     End {
         records: u64,
+    },
+    /// Of one home.
+    Heirs {
+        home: u8,
+        base: Vec<(u8, bool)>,
+        next: Option<(u64, Vec<u8>)>,
+        inherited_at: u64,
+        whole: bool,
+    },
+    /// Of one dead node.
+    Orphans {
+        node: u8,
+        heirs: Vec<u8>,
+        passed: bool,
+        shares_from: u64,
+    },
+    /// Eras of a node, of those that ended, whose sessions are inherited.
+    Inheritable {
+        node: u8,
+        eras: Vec<u32>,
+    },
+    /// A lease that its holder has inherited.
+    InheritedLease {
+        client: ClientId,
+        from: u8,
     },
 }
 
@@ -155,7 +182,11 @@ impl ControlState {
             epoch_floor: self.leases.epoch_floor,
         };
         let nodes = self.nodes.all().map(|(slot, node)| self.node_record(slot, node));
-        let leases = self.nodes.all().flat_map(|(slot, _)| self.leases.table.of(slot)).map(lease_record);
+        let heirs = self.heirs.iter().map(|(home, heirs)| heirs_record(home, heirs));
+        let orphans = self.orphans.iter().map(|(node, pending)| self.orphans_record(node, pending));
+        let inheritable = self.nodes.all().filter_map(|(slot, _)| self.inheritable_record(slot));
+        let leases = || self.nodes.all().flat_map(|(slot, _)| self.leases.table.of(slot));
+        let inherited = leases().filter_map(inherited_record);
         let claims = self.leases.claims.iter().map(|(client, claim)| claim_record(client, claim));
         let wills = self.wills.iter().filter_map(|(client, epoch, will)| will_record(client, epoch, will));
         let waiting = self.wills.unannounced().map(|(client, epoch, message)| Record::WaitingWill {
@@ -172,6 +203,8 @@ impl ControlState {
             .iter()
             .map(|(share, routes)| Record::Share { share: share.clone(), nodes: packed(routes) });
         let sweeps = Record::Sweeps { routes: sweep_of(&self.routes), shares: sweep_of(&self.share_routes) };
+        let nodes = nodes.chain(heirs).chain(orphans).chain(inheritable);
+        let leases = leases().map(lease_record).chain(inherited);
         let all = std::iter::once(head).chain(nodes).chain(leases).chain(claims).chain(wills).chain(waiting);
         all.chain(routes).chain(shares).chain([sweeps])
     }
@@ -192,10 +225,46 @@ impl ControlState {
             registered_at,
             routes_from,
             era: tenure.map_or(0, |tenure| tenure.era),
-            ends: tenure
-                .map_or(Vec::new(), |tenure| tenure.ends.iter().map(|end| (end.era, end.at, end.lost)).collect()),
+            ends: tenure.map_or(Vec::new(), |tenure| {
+                tenure.ends.iter().map(|end| (end.era, end.at, end.fate == Fate::Lost)).collect()
+            }),
         })
     }
+
+    fn orphans_record(&self, node: NodeSlot, pending: &Pending) -> Record {
+        Record::Orphans {
+            node: node.number() as u8,
+            heirs: numbers(&pending.heirs),
+            passed: pending.passed,
+            shares_from: self.nodes.get(node).shares_from,
+        }
+    }
+
+    fn inheritable_record(&self, node: NodeSlot) -> Option<Record> {
+        let ends = &self.leases.tenures.get(node.place())?.ends;
+        let eras: Vec<u32> = ends.iter().filter(|end| end.fate == Fate::Inherited).map(|end| end.era).collect();
+        (!eras.is_empty()).then_some(Record::Inheritable { node: node.number() as u8, eras })
+    }
+}
+
+fn numbers(slots: &[NodeSlot]) -> Vec<u8> {
+    slots.iter().map(|slot| slot.number() as u8).collect()
+}
+
+fn heirs_record(home: NodeSlot, heirs: &HomeHeirs) -> Record {
+    let HomeHeirs { base, next, inherited_at, whole } = heirs;
+    Record::Heirs {
+        home: home.number() as u8,
+        base: base.iter().map(|heir| (heir.slot.number() as u8, heir.stale)).collect(),
+        next: next.as_ref().map(|(fill, next)| (*fill, numbers(next))),
+        inherited_at: *inherited_at,
+        whole: *whole,
+    }
+}
+
+fn inherited_record(Entry { client, lease }: &Entry) -> Option<Record> {
+    let from = lease.inherited_from?.number() as u8;
+    Some(Record::InheritedLease { client: Arc::clone(client), from })
 }
 
 fn lease_record(Entry { client, lease }: &Entry) -> Record {
@@ -344,6 +413,20 @@ impl Reader {
                 (state.nodes.incarnation_floor, state.leases.epoch_floor) = (incarnation_floor, epoch_floor);
             }
             Record::Node(node) => self.read_node(node)?,
+            Record::Heirs { home, base, next, inherited_at, whole } => {
+                let (home, heirs) = self.heirs(home, base, next)?;
+                self.state.heirs.put(home, HomeHeirs { inherited_at, whole, ..heirs });
+            }
+            Record::Orphans { node, heirs, passed, shares_from } => {
+                self.read_orphans(node, heirs, passed)?.shares_from = shares_from;
+            }
+            Record::Inheritable { node, eras } => self.read_inheritable(node, &eras)?,
+            Record::InheritedLease { client, from } => {
+                let from = self.slot(from)?;
+                let table = &mut self.state.leases.table;
+                let key = table.find(&client).ok_or("nothing was inherited")?;
+                table.lease_mut(key).inherited_from = Some(from);
+            }
             Record::Lease(lease) => self.read_lease(lease)?,
             Record::Claim(claim) => self.read_claim(claim)?,
             Record::Will { client, epoch, message, publisher: (slot, incarnation) } => {
@@ -418,10 +501,63 @@ impl Reader {
             batch,
             registered_at,
             routes_from,
+            shares_from: routes_from,
         });
-        let ends = ends.into_iter().map(|(era, at, lost)| EraEnd { era, at, lost }).collect();
+        let fate = |lost| if lost { Fate::Lost } else { Fate::Kept };
+        let ends = ends.into_iter().map(|(era, at, lost)| EraEnd { era, at, fate: fate(lost) }).collect();
         *state.leases.tenure(slot) = Tenure { era, ends, connected: 0 };
         Ok(())
+    }
+
+    fn heirs(
+        &self,
+        home: u8,
+        base: Vec<(u8, bool)>,
+        next: Option<(u64, Vec<u8>)>,
+    ) -> Result<(NodeSlot, HomeHeirs), &'static str> {
+        let home = self.slot(home)?;
+        let (stale, base): (Vec<bool>, Vec<u8>) = base.into_iter().map(|(slot, stale)| (stale, slot)).unzip();
+        let base = self.others(home, &base)?;
+        let base = base.into_iter().zip(stale).map(|(slot, stale)| Heir { slot, stale }).collect();
+        let next = match next {
+            Some((fill, next)) => Some((fill, self.live_others(home, &next)?)),
+            None => None,
+        };
+        Ok((home, HomeHeirs { base, next, ..HomeHeirs::default() }))
+    }
+
+    fn read_orphans(&mut self, node: u8, heirs: Vec<u8>, passed: bool) -> Result<&mut Node, &'static str> {
+        let node = self.slot(node)?;
+        let heirs = self.live_others(node, &heirs)?;
+        let dead = matches!(self.state.nodes.get(node).standing, Standing::Dead(_));
+        if heirs.is_empty() || !dead || !self.state.orphans.put(node, Pending { heirs, passed }) {
+            return Err("orphans are of nobody, or for nobody");
+        }
+        Ok(self.state.nodes.get_mut(node))
+    }
+
+    fn read_inheritable(&mut self, node: u8, eras: &[u32]) -> Result<(), &'static str> {
+        let node = self.slot(node)?;
+        let ends = &mut self.state.leases.tenure(node).ends;
+        for era in eras {
+            let end = ends.iter_mut().find(|end| end.era == *era && end.fate == Fate::Kept);
+            end.ok_or("an era is inherited that has not ended, or was lost")?.fate = Fate::Inherited;
+        }
+        Ok(())
+    }
+
+    /// Nodes other than that one, in the order of ids.
+    fn others(&self, but: NodeSlot, numbers: &[u8]) -> Result<Vec<NodeSlot>, &'static str> {
+        let slots = numbers.iter().map(|number| self.slot(*number)).collect::<Result<Vec<NodeSlot>, _>>()?;
+        let id = |slot: &NodeSlot| (self.state.nodes.id(*slot), *slot);
+        let in_order = slots.is_sorted_by(|one, other| id(one) < id(other));
+        if in_order && !slots.contains(&but) { Ok(slots) } else { Err("heirs are out of order") }
+    }
+
+    fn live_others(&self, but: NodeSlot, numbers: &[u8]) -> Result<Vec<NodeSlot>, &'static str> {
+        let slots = self.others(but, numbers)?;
+        let all_live = slots.iter().all(|slot| self.state.nodes.is_live(*slot));
+        if all_live { Ok(slots) } else { Err("an heir is dead") }
     }
 
     fn read_lease(&mut self, record: LeaseRecord) -> Result<(), &'static str> {

@@ -165,6 +165,11 @@ impl Table {
         self.cells.iter().flatten().flatten()
     }
 
+    /// Does something to all of them that does not depend on the order.
+    pub(super) fn each_mut(&mut self, mut change: impl FnMut(&mut Lease)) {
+        self.cells.iter_mut().flatten().flatten().for_each(|entry| change(&mut entry.lease));
+    }
+
     fn hash(&self, client: &str) -> u32 {
         self.hasher.hash_one(client) as u32
     }

@@ -5,8 +5,13 @@
 //! Until then it looks to everybody as if it had been. So an incarnation with a million sessions ends at once, and everything
 //! else goes on meanwhile.
 //!
-//! Passing on: who was connected has lost the connection when the era ended; if what the node had is lost with it, the
-//! session expires then.
+//! Passing on: who was connected has lost the connection when the era ended. If what the node had is lost with it, the
+//! session expires then. If it is to be *inherited*, claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
+//! lease stays where it is, missing, until the node is back, or the heir with what it had ([`Command::Found`](crate::Command::Found)). A session
+//! that ends with its connection, or has expired meanwhile, has no heir.
+//!
+//! Heirs are picked when the lease is passed on, among the base as it was at the death: a dead home changes it no more. A
+//! node that lives again keeps what nobody has inherited.
 //!
 //! Invariant: in the list of a holder no lease is of a later era than one behind it, and an end is kept for as long as there is a
 //! lease from before it.
@@ -14,10 +19,13 @@
 use std::collections::VecDeque;
 
 use super::digest::Digest;
+use super::heirs::Heirs;
 use super::lease::{Flag, Lease, Phase, Turn};
 use super::leases::Leases;
-use super::nodes::NodeSlot;
-use super::table::LeaseKey;
+use super::nodes::{NodeSlot, Nodes};
+use super::table::{Entry, LeaseKey};
+use super::wills::session_end;
+use crate::command::{ClientId, Effect, Outcome, Refusal, SessionEpoch};
 
 /// The eras of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,8 +43,17 @@ pub(super) struct EraEnd {
     pub(super) era: u32,
     /// Control time, in milliseconds.
     pub(super) at: u64,
-    /// Whether all sessions are lost with it.
-    pub(super) lost: bool,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of the sessions of an era.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// They stay with the node.
+    Kept,
+    /// Their heirs have them.
+    Inherited,
+    Lost,
 }
 
 /// What a lease has still to go through.
@@ -44,8 +61,20 @@ pub(super) struct EraEnd {
 struct Passage {
     /// When its connection ended.
     since: u64,
-    /// When its session was lost.
+    /// Whether an heir may have it.
+    inherited: bool,
+    /// When its session was lost, unless it was inherited.
     lost: Option<u64>,
+}
+
+impl Fate {
+    fn number(self) -> u64 {
+        match self {
+            Fate::Kept => 0,
+            Fate::Lost => 1,
+            Fate::Inherited => 2,
+        }
+    }
 }
 
 impl Tenure {
@@ -53,9 +82,16 @@ impl Tenure {
         if era == self.era {
             return None;
         }
-        let mut ends = self.ends.iter().skip_while(|end| end.era < era).peekable();
-        let since = ends.peek().map_or(0, |end| end.at);
-        Some(Passage { since, lost: ends.find(|end| end.lost).map(|end| end.at) })
+        let ends = || self.ends.iter().skip_while(|end| end.era < era);
+        let since = ends().next().map_or(0, |end| end.at);
+        let inherited = ends().find(|end| end.fate != Fate::Kept).is_some_and(|end| end.fate == Fate::Inherited);
+        Some(Passage { since, inherited, lost: ends().find(|end| end.fate == Fate::Lost).map(|end| end.at) })
+    }
+
+    /// The node lives again: what has not been inherited is its own.
+    pub(super) fn keep_the_rest(&mut self) {
+        let inherited = self.ends.iter_mut().filter(|end| end.fate == Fate::Inherited);
+        inherited.for_each(|end| end.fate = Fate::Kept);
     }
 }
 
@@ -68,13 +104,13 @@ impl Leases {
     }
 
     /// Ends the era of `node`.
-    pub(super) fn end_era(&mut self, node: NodeSlot, lost: bool, turn: &mut Turn<'_>) {
+    pub(super) fn end_era(&mut self, node: NodeSlot, fate: Fate, turn: &mut Turn<'_>) {
         let at = turn.now;
         let none_held = self.table.len_of(node) == 0;
         let tenure = self.tenure(node);
         tenure.connected = 0;
         if !none_held {
-            tenure.ends.push_back(EraEnd { era: tenure.era, at, lost });
+            tenure.ends.push_back(EraEnd { era: tenure.era, at, fate });
             tenure.era += 1;
         }
         if self.images.are_kept() {
@@ -117,7 +153,7 @@ impl Leases {
         }
     }
 
-    /// Takes a lease into the present era of its holder, if it is from an earlier one. Returns whether it is still there.
+    /// Takes a lease into the present era of its holder, or of its heir, if it is from an earlier one. Returns whether it is still there.
     pub(super) fn pass_on(&mut self, key: LeaseKey, turn: &mut Turn<'_>) -> bool {
         let lease = self.table.lease(key);
         let (holder, era) = (lease.holder, lease.era);
@@ -127,24 +163,120 @@ impl Leases {
         self.touch(key);
         self.disarm(key);
         let ended = self.table.lease(key).is_ended();
-        match passage.lost {
-            Some(at) if !ended => self.lose_session(key, at, turn),
-            _ if self.table.lease(key).phase() == Phase::Connected => {
-                self.table.lease_mut(key).enter(Phase::Detached { since: passage.since });
-            }
-            _ => {}
+        let inherits = passage.inherited && !ended && self.table.lease(key).expiry_secs != 0;
+        if !ended && self.table.lease(key).phase() == Phase::Connected {
+            self.table.lease_mut(key).enter(Phase::Detached { since: passage.since });
         }
-        let lease = self.table.lease_mut(key);
-        lease.set(Flag::Closing, false);
+        if inherits {
+            self.withdraw_claim(key, turn);
+        }
+        self.table.lease_mut(key).set(Flag::Closing, false);
+        if !(inherits && self.inherit(key, turn)) {
+            if let Some(at) = passage.lost.filter(|_| !ended) {
+                self.lose_session(key, at, turn);
+            }
+            self.table.lease_mut(key).era = self.tenures[holder.place()].era;
+            self.table.give_to(key, holder);
+        }
+        self.note_passed(holder, turn);
+        self.arm(key);
+        !self.forget_if_over(key)
+    }
+
+    /// A lease of `holder` is passed on.
+    fn note_passed(&mut self, holder: NodeSlot, turn: &mut Turn<'_>) {
         let tenure = &mut self.tenures[holder.place()];
-        lease.era = tenure.era;
-        self.table.give_to(key, holder);
         let first_era = self.table.first_of(holder).map_or(tenure.era, |first| self.table.lease(first).era);
         while tenure.ends.front().is_some_and(|end| end.era < first_era) {
             tenure.ends.pop_front();
         }
-        self.arm(key);
-        !self.forget_if_over(key)
+        if !self.has_to_pass_on(holder) {
+            turn.orphans.passed_on(holder, turn.nodes, turn.effects);
+        }
+    }
+
+    /// Gives a lease that is disarmed, detached and unclaimed to its heir, if there is one who has the session and it has not expired.
+    fn inherit(&mut self, key: LeaseKey, turn: &mut Turn<'_>) -> bool {
+        let Entry { client, lease } = self.table.entry(key);
+        let (client, from) = (ClientId::clone(client), lease.holder);
+        let &Lease { epoch, began, expiry_secs, .. } = lease;
+        if lease.ends_by(turn.now) {
+            return false;
+        }
+        let Some(heir) = turn.heirs.heir(from, &client, turn.nodes) else {
+            return false;
+        };
+        let era = self.tenure(heir).era;
+        let lease = self.table.lease_mut(key);
+        (lease.era, lease.inherited_from) = (era, Some(from));
+        self.table.give_to(key, heir);
+        let sure = turn.heirs.is_whole(from);
+        turn.heirs.outgrow(heir, turn.index);
+        let (from, to) = (turn.nodes.id(from), turn.nodes.id(heir));
+        turn.effects.push(Effect::PassedOn { client, epoch, began, expiry_secs, from, to, sure });
+        true
+    }
+
+    /// `by` has a complete copy of the session of `client`, whose holder is dead. Returns whether it is the holder now.
+    pub(super) fn found(&mut self, client: &ClientId, by: NodeSlot, turn: &mut Turn<'_>) -> bool {
+        let Some(key) = self.find_current(client, turn) else {
+            return false;
+        };
+        let lease = self.table.lease(key);
+        let holder = lease.holder;
+        if holder == by {
+            return !lease.is_ended() && lease.inherited_from.is_some();
+        }
+        if lease.is_ended() || turn.nodes.is_live(holder) || turn.heirs.heir(holder, client, turn.nodes) != Some(by) {
+            return false;
+        }
+        self.touch(key);
+        self.disarm(key);
+        self.withdraw_claim(key, turn);
+        let inherited = self.inherit(key, turn);
+        self.run_due(key, turn);
+        inherited
+    }
+
+    /// `by`, which has inherited the session, has no copy of it.
+    pub(super) fn lost(&mut self, client: ClientId, epoch: SessionEpoch, by: NodeSlot, turn: &mut Turn<'_>) -> Outcome {
+        let waits = |lease: &Lease| {
+            let is_it = lease.holder == by && lease.epoch == epoch && lease.inherited_from.is_some();
+            is_it && matches!(lease.phase(), Phase::Detached { .. })
+        };
+        let key = self.find_current(&client, turn).filter(|key| waits(self.table.lease(*key)));
+        let Some(key) = key else {
+            return Outcome::Refused(Refusal::NotHeir);
+        };
+        self.touch(key);
+        self.disarm(key);
+        self.lose_session(key, turn.now, turn);
+        self.run_due(key, turn);
+        Outcome::Done
+    }
+
+    /// The node is forgotten, and its slot is given away.
+    pub(super) fn forget_origin(&mut self, node: NodeSlot) {
+        self.table.each_mut(|lease| _ = lease.inherited_from.take_if(|from| *from == node));
+    }
+
+    /// Who has the session of a lease of an earlier era, and would become its holder if it was passed on at `now`.
+    pub(super) fn coming_heir(
+        &self,
+        Entry { client, lease }: &Entry,
+        now: u64,
+        (heirs, nodes): (&Heirs, &Nodes),
+    ) -> Option<NodeSlot> {
+        let passage = self.tenures[lease.holder.place()].passage(lease.era)?;
+        if !passage.inherited || lease.is_ended() || lease.expiry_secs == 0 {
+            return None;
+        }
+        let since = match lease.phase() {
+            Phase::Detached { since } => since,
+            _ => passage.since,
+        };
+        let expired = session_end(since, lease.expiry_secs).is_some_and(|end| end <= now);
+        if expired { None } else { heirs.heir(lease.holder, client, nodes) }
     }
 
     /// The session went with its holder: it expires. Who waits for it waits for nothing.
@@ -164,7 +296,7 @@ impl Leases {
     pub(super) fn phase_of(&self, lease: &Lease) -> Phase {
         let passage = self.tenures[lease.holder.place()].passage(lease.era);
         match (lease.phase(), passage) {
-            (Phase::Ended, _) | (_, Some(Passage { lost: Some(_), .. })) => Phase::Ended,
+            (Phase::Ended, _) | (_, Some(Passage { lost: Some(_), inherited: false, .. })) => Phase::Ended,
             (Phase::Connected, Some(Passage { since, .. })) => Phase::Detached { since },
             (phase, _) => phase,
         }
@@ -177,7 +309,7 @@ impl Leases {
                 digest.add(&[&"tenure", &(place as u64), &u64::from(tenure.era)]);
             }
             for end in &tenure.ends {
-                digest.add(&[&"era end", &(place as u64), &u64::from(end.era), &end.at, &u64::from(end.lost)]);
+                digest.add(&[&"era end", &(place as u64), &u64::from(end.era), &end.at, &end.fate.number()]);
             }
         }
     }

@@ -44,6 +44,30 @@ pub(super) fn routes(add: &[&str], remove: &[&str]) -> Command {
     Command::Routes { add: owned(add), remove: owned(remove) }
 }
 
+pub(super) fn fill(next: &[NodeId]) -> Command {
+    Command::FillHeirs { next: next.to_vec() }
+}
+
+pub(super) fn filled(fill: u64) -> Command {
+    Command::HeirsFilled { fill }
+}
+
+pub(super) fn inherited(node: NodeId, incarnation: Incarnation) -> Command {
+    Command::Inherited { node, incarnation }
+}
+
+pub(super) fn found(clients: &[&str]) -> Command {
+    Command::Found { clients: clients.iter().map(|&client| client.into()).collect() }
+}
+
+pub(super) fn lost(client: &str, epoch: SessionEpoch) -> Command {
+    Command::Lost { client: client.into(), epoch }
+}
+
+pub(super) fn forget(node: NodeId) -> Command {
+    Command::Forget { node }
+}
+
 pub(super) fn name_of(node: NodeId) -> String {
     match node {
         A => "a".to_owned(),

@@ -18,6 +18,11 @@ enum Act {
     Expire(NodeId),
     PassOn(NodeId),
     Forget(NodeId),
+    Fill(NodeId, Vec<NodeId>),
+    Filled(NodeId),
+    Inherited(usize),
+    Found(NodeId),
+    Lost(&'static str),
 }
 
 impl Act {
@@ -44,6 +49,16 @@ impl Act {
             Act::Expire(node) => (LEADER, expire(node, state.incarnation(node)?)),
             Act::PassOn(node) => (LEADER, pass_on(node, state.incarnation(node)?)),
             Act::Forget(node) => (LEADER, Command::Forget { node }),
+            Act::Fill(node, next) => (node, fill(&next)),
+            Act::Filled(node) => (node, filled(state.heirs(node)?.next?.0)),
+            Act::Inherited(which) => {
+                let pending = state.orphans().flat_map(|(node, incarnation, heirs)| {
+                    heirs.into_iter().map(move |heir| (heir, inherited(node, incarnation)))
+                });
+                pending.take(which + 1).last()?
+            }
+            Act::Found(node) => (node, found(&["c", "d"])),
+            Act::Lost(client) => state.session(client).map(|session| (session.holder, lost(client, session.epoch)))?,
         })
     }
 }
@@ -74,6 +89,14 @@ fn any_act() -> impl Strategy<Value = Act> {
         2 => any_node().prop_map(Act::Expire),
         1 => any_node().prop_map(Act::PassOn),
         1 => any_node().prop_map(Act::Forget),
+        2 => (any_node(), prop::collection::vec(any_node(), 0..3)).prop_map(|(node, next)| {
+            Act::Fill(node, next.into_iter().filter(|heir| *heir != node).collect())
+        }),
+        1 => (any_node(), any_node()).prop_map(|(node, heir)| Act::Fill(node, vec![heir])),
+        3 => any_node().prop_map(Act::Filled),
+        3 => (0_usize..3).prop_map(Act::Inherited),
+        2 => any_node().prop_map(Act::Found),
+        1 => client().prop_map(Act::Lost),
         3 => (any_node(), any_command()).prop_map(|(by, command)| Act::Lease(by, command)),
         3 => Just(Act::Lease(LEADER, Command::Tick)),
     ]
