@@ -125,17 +125,18 @@ impl ControlState {
             holder = self.nodes.id(heir);
         }
         let passed = now.and_then(|now| self.inheritance(Some(old), now, newer));
-        let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder) && passed.is_none());
+        let by_death = passed.is_some_and(|(from, _)| from == holder);
+        let moved = settled || (same_session && !old.is_ended() && holder_now != Some(holder) && !by_death);
         if !old.is_ended() && !same_session {
             effects.push(Effect::SessionEnded { client: Arc::clone(client), epoch: old.epoch, holder });
+        }
+        if let (true, Some(now), Some(to)) = (moved, now, holder_now) {
+            effects.push(Effect::Moved { client: Arc::clone(client), epoch: now.epoch, from: holder, to });
         }
         if let (Some(now), Some(from_to)) = (now, passed) {
             // Who takes over a lease at once, when it passes to it, has heard of the connection before.
             let lease = if heir.is_some() && same_session { old } else { now };
             effects.push(self.passed_on((client, lease), newer, from_to));
-        }
-        if let (true, Some(now), Some(to)) = (moved, now, holder_now) {
-            effects.push(Effect::Moved { client: Arc::clone(client), epoch: now.epoch, from: holder, to });
         }
     }
 

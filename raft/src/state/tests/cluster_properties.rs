@@ -104,7 +104,18 @@ fn any_act() -> impl Strategy<Value = Act> {
 
 fn any_acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
     let after = prop_oneof![5 => Just(0_u64), 2 => Just(500), 2 => Just(1_000), 1 => Just(5_000)];
-    prop::collection::vec((after, any_act()), 1..60)
+    let heirs = |home: NodeId| {
+        let others = [A, B, C].into_iter().filter(|other| *other != home).collect();
+        [(0, Act::Fill(home, others)), (0, Act::Filled(home))]
+    };
+    let begin = [A, B, C].map(heirs).concat();
+    let acts = prop::collection::vec((after, any_act()), 1..60);
+    // Most of them with heirs from the beginning.
+    (prop::bool::weighted(0.7), acts).prop_map(
+        move |(filled, acts)| {
+            if filled { begin.iter().cloned().chain(acts).collect() } else { acts }
+        },
+    )
 }
 
 /// One step of a run: the state before it, what was done, what came of it, and the state behind it.
@@ -138,6 +149,10 @@ struct Mirror {
     shares: BTreeMap<(ShareRoute, NodeId), ShareMembers>,
     wills: BTreeMap<(ClientId, SessionEpoch), NodeId>,
     claims: BTreeMap<ClientId, (SessionEpoch, NodeId, bool, Option<u64>)>,
+    /// The incarnations, and whether all is passed on.
+    orphans: BTreeMap<NodeId, (Incarnation, bool)>,
+    /// From whom to whom.
+    inherited: BTreeMap<ClientId, (NodeId, NodeId)>,
 }
 
 impl Mirror {
@@ -159,6 +174,16 @@ impl Mirror {
                 mirror.claims.insert(Arc::clone(client), (epoch, by, clean, cut));
             }
         }
+        for (slot, pending) in state.orphans.iter() {
+            let node = state.nodes.get(slot);
+            mirror.orphans.insert(node.id, (node.incarnation, pending.passed));
+        }
+        for table::Entry { client, lease } in state.leases.table.iter().filter(|entry| !entry.lease.is_ended()) {
+            if let Some(from) = lease.inherited_from {
+                let from_to = (state.nodes.id(from), state.nodes.id(lease.holder));
+                mirror.inherited.insert(Arc::clone(client), from_to);
+            }
+        }
         mirror
     }
 
@@ -169,15 +194,30 @@ impl Mirror {
     }
 
     fn take_in_one(&mut self, effect: Effect) {
+        let is_move = matches!(effect, Effect::Moved { .. });
         match effect {
             Effect::NodeUp { node, incarnation, .. } => drop(self.live.insert(node, incarnation)),
-            Effect::NodeDown { node, incarnation, .. } => {
-                assert_eq!(self.live.remove(&node), Some(incarnation));
-                self.routes.retain(|(_, other)| *other != node);
+            Effect::NodeDown { node, incarnation, heirs } => {
+                let lived = self.live.remove(&node);
+                assert!(!heirs.is_empty() || lived == Some(incarnation));
                 self.shares.retain(|(_, other), _| *other != node);
+                if heirs.is_empty() {
+                    self.routes.retain(|(_, other)| *other != node);
+                } else {
+                    assert_eq!(self.orphans.insert(node, (incarnation, false)), None);
+                }
                 // Announced anew if somebody can.
                 self.wills.retain(|_, publisher| *publisher != node);
             }
+            Effect::OrphansEnded { node, incarnation } => {
+                assert_eq!(self.orphans.remove(&node).map(|(ended, _)| ended), Some(incarnation));
+                self.routes.retain(|(_, other)| *other != node);
+            }
+            Effect::PassedOnAll { node, incarnation } => {
+                assert_eq!(self.orphans.insert(node, (incarnation, true)), Some((incarnation, false)));
+            }
+            Effect::PassedOn { client, from, to, .. } => drop(self.inherited.insert(client, (from, to))),
+            Effect::SessionEnded { client, .. } => drop(self.inherited.remove(&client)),
             Effect::NodeForgotten { node } => assert!(!self.live.contains_key(&node)),
             Effect::RouteAdded { filter, node } => drop(self.routes.insert((filter, node))),
             Effect::RouteRemoved { filter, node } => drop(self.routes.remove(&(filter, node))),
@@ -196,15 +236,15 @@ impl Mirror {
             Effect::ClaimLost { client, epoch, .. }
             | Effect::Withdrawn { client, epoch, .. }
             | Effect::Moved { client, epoch, .. } => {
+                if is_move {
+                    self.inherited.remove(&client);
+                }
                 self.claims.remove(&client).filter(|claim| claim.0 != epoch).into_iter().for_each(|later| {
                     self.claims.insert(Arc::clone(&client), later);
                 });
             }
-            Effect::SessionEnded { .. }
-            | Effect::OrphansEnded { .. }
-            | Effect::PassedOn { .. }
-            | Effect::PassedOnAll { .. }
-            | Effect::HeirsChanged { .. } => {}
+            // Says only where to look.
+            Effect::HeirsChanged { .. } => {}
         }
     }
 }
@@ -240,6 +280,7 @@ fn check(state: &ControlState) {
     for (client, claim) in &state.leases.claims {
         assert!(state.nodes.is_live(claim.by), "{client} is claimed by a dead node");
     }
+    check_heirs(state);
     for (client, _, will) in state.wills.iter() {
         if let wills::Publisher::Node(slot, incarnation) = will.publisher {
             let node = state.nodes.get(slot);
@@ -248,8 +289,111 @@ fn check(state: &ControlState) {
     }
 }
 
+fn check_heirs(state: &ControlState) {
+    for (home, heirs) in state.heirs.iter() {
+        let in_order = |slots: &[nodes::NodeSlot]| {
+            let ids = state.ids(slots);
+            assert!(ids.is_sorted_by(|one, other| one < other) && !slots.contains(&home), "{ids:?}");
+        };
+        in_order(&heirs.base.iter().map(|heir| heir.slot).collect::<Vec<_>>());
+        if let Some((fill, next)) = &heirs.next {
+            in_order(next);
+            assert!(next.iter().all(|slot| state.nodes.is_live(*slot)), "fill {fill} is of the dead");
+        }
+    }
+    for (node, pending) in state.orphans.iter() {
+        assert!(matches!(state.nodes.get(node).standing, nodes::Standing::Dead(_)));
+        assert_eq!(pending.passed, !state.leases.has_to_pass_on(node));
+        let inheriting = state.heirs.inheriting(node, &state.nodes);
+        assert!(!pending.heirs.is_empty() && pending.heirs.iter().all(|heir| inheriting.contains(heir)));
+    }
+    for table::Entry { client, lease } in state.leases.table.iter() {
+        assert!(lease.inherited_from.is_none_or(|from| state.nodes.has(from) && from != lease.holder), "{client}");
+    }
+    let live = |node: NodeId| state.node(node).is_some_and(|node| node.live);
+    let orphans: BTreeSet<NodeId> = state.orphans().map(|(node, ..)| node).collect();
+    assert!(state.routes().all(|(_, node, _)| live(node) || orphans.contains(&node)));
+    assert!(state.share_routes().all(|(_, node, ..)| live(node)));
+}
+
+/// Which node has a complete copy of which session, as far as anybody can be sure.
+#[derive(Default)]
+struct Copies {
+    /// Home, client id, the connection that began the session, and where the copy is.
+    of: BTreeSet<(NodeId, ClientId, SessionEpoch, NodeId)>,
+    /// The sessions of each home, with the index at which they came to it, if by inheritance.
+    known: BTreeMap<(NodeId, ClientId, SessionEpoch), u64>,
+}
+
+impl Copies {
+    fn follow(&mut self, taken: &Taken<'_>) {
+        let (before, after) = (taken.before, taken.after);
+        let live = |state: &ControlState, node: NodeId| state.node(node).is_some_and(|node| node.live);
+        for effect in &taken.applied.effects {
+            if let Effect::PassedOn { client, began, from, to, sure, .. } = effect {
+                let copy = (*from, Arc::clone(client), *began, *to);
+                assert!(!sure || self.of.contains(&copy), "{copy:?} is not there");
+                self.known.insert((*to, Arc::clone(client), *began), after.index());
+            }
+        }
+        for node in [A, B, C] {
+            let (died, gone) = (live(before, node) && !live(after, node), after.node(node).is_none());
+            let has_lost = matches!(taken.command, Command::Register { node: who, intact: false, run, .. }
+                if *who == node && !before.node(node).is_some_and(|node| node.live && node.run == *run))
+                && !matches!(taken.applied.outcome, Outcome::Refused(_));
+            let begins = before.incarnation(node) != after.incarnation(node);
+            self.of.retain(|(home, _, _, at)| {
+                let misses = *at == node && (has_lost || gone || (died && live(after, *home)));
+                // A new run of the home does not know what its heirs have, and one that is dead copies nothing.
+                !misses && !(begins && *home == node)
+            });
+            if begins {
+                let dead: Vec<NodeId> = [A, B, C].into_iter().filter(|other| !live(after, *other)).collect();
+                self.of.retain(|(home, _, _, at)| *home != node || !dead.contains(at));
+            }
+        }
+        self.copy(taken);
+    }
+
+    fn copy(&mut self, taken: &Taken<'_>) {
+        let after = taken.after;
+        let fill = match (taken.command, taken.applied.outcome) {
+            (Command::HeirsFilled { fill }, Outcome::Done) => Some(*fill),
+            _ => None,
+        };
+        for home in after.live_nodes().map(|node| node.id) {
+            let heirs = after.heirs(home).unwrap_or_default();
+            let base: Vec<NodeId> = heirs.base.iter().map(|(node, _)| *node).collect();
+            let next = heirs.next.map_or(Vec::new(), |(_, next)| next);
+            for (client, session) in after.sessions_of(home) {
+                let key = (home, Arc::clone(client), session.began);
+                let came = self.known.get(&key).copied();
+                let is_filled = fill.filter(|_| taken.by == home).is_some_and(|fill| came.unwrap_or(0) < fill);
+                if came.is_none() || is_filled {
+                    let pick = heir_of(client, &base).filter(|pick| heirs.base.contains(&(*pick, false)));
+                    for at in pick.into_iter().chain(heir_of(client, &next)) {
+                        self.of.insert((home, Arc::clone(client), session.began, at));
+                    }
+                }
+                self.known.entry(key).or_insert(0);
+            }
+        }
+        let sessions = &mut self.known;
+        sessions.retain(|(home, client, began), _| {
+            after.session(client).is_some_and(|session| session.holder == *home && session.began == *began)
+        });
+        self.of.retain(|(home, client, began, _)| self.known.contains_key(&(*home, Arc::clone(client), *began)));
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn who_must_have_a_copy_of_what_passes_to_it_has_one(acts in any_acts()) {
+        let mut copies = Copies::default();
+        run(&acts, |taken| copies.follow(taken));
+    }
 
     #[test]
     fn every_state_is_in_order(acts in any_acts()) {
@@ -316,12 +460,13 @@ proptest! {
         let mut wills: BTreeMap<(ClientId, SessionEpoch), Option<(NodeId, Incarnation)>> = BTreeMap::new();
         let mut state = run(&acts, |taken| note_wills(&mut wills, taken.applied, taken.after));
         // In the end all who is there goes away, and somebody publishes what is left.
-        apply(&mut state, 0, LEADER, restart(C, 7, true));
         for node in [A, B] {
             let incarnation = state.incarnation(node).unwrap_or(0);
             let applied = apply(&mut state, 0, LEADER, expire(node, incarnation));
             note_wills(&mut wills, &applied, &state);
         }
+        // Nobody is left who inherits from it.
+        apply(&mut state, 0, LEADER, restart(C, 7, true));
         let mut ticks = 0;
         while let Some(at) = state.next_due().filter(|_| ticks < 1_000) {
             let applied = apply(&mut state, at, LEADER, Command::Tick);
@@ -418,9 +563,9 @@ fn check_sessions(before: &ControlState, after: &ControlState) {
         let stays = find(after)
             .is_some_and(|new| new.began == old.began && !new.is_ended() && after.nodes.id(new.holder) == holder);
         let told = effects.iter().any(|effect| match effect {
-            Effect::SessionEnded { client: of, holder: at, .. } | Effect::Moved { client: of, from: at, .. } => {
-                of == client && *at == holder
-            }
+            Effect::SessionEnded { client: of, holder: at, .. }
+            | Effect::Moved { client: of, from: at, .. }
+            | Effect::PassedOn { client: of, from: at, .. } => of == client && *at == holder,
             _ => false,
         });
         assert!(stays != told, "{client}: {effects:?}");

@@ -1,11 +1,13 @@
 //! The control state, tested from outside: through `apply` and the look-ups.
 //!
 //! `scripts.rs` has the rules one by one, `model.rs` a second implementation that is too simple to be wrong in the same way, `properties.rs` what
-//! holds for every sequence of commands, `restore.rs` what becomes of leases over a restart.
+//! holds for every sequence of commands, `heirs_scripts.rs` and `heirs_model.rs` the same for heirs, `restore.rs` what becomes of leases over a restart.
 
 mod cluster;
 mod cluster_properties;
 mod cluster_scripts;
+mod heirs_model;
+mod heirs_scripts;
 mod model;
 mod properties;
 mod restore;
