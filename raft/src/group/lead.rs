@@ -36,7 +36,7 @@ const HOUSEKEEPING_MS: u64 = 1000;
 /// Answers of openraft that nobody reads, kept so that it does not complain.
 const ANSWERS_MAX: usize = 4096;
 
-type WriteAnswer =
+pub(super) type WriteAnswer =
     oneshot::Receiver<Result<ClientWriteResponse<TypeConfig>, openraft::error::ClientWriteError<u128, Member>>>;
 
 /// A member that is to go.
@@ -58,8 +58,8 @@ pub(super) struct Lead {
     departing: Option<(Departing, u64)>,
     /// When it last had a turn.
     turned_at: u64,
-    /// When housekeeping was last proposed, and its place in the log is not yet applied.
-    kept_at: u64,
+    /// When housekeeping was last proposed, and the answer to it.
+    kept: Option<(u64, WriteAnswer)>,
     answers: VecDeque<WriteAnswer>,
 }
 
@@ -72,7 +72,7 @@ impl Lead {
             registering: HashMap::new(),
             departing: None,
             turned_at: 0,
-            kept_at: 0,
+            kept: None,
             answers: VecDeque::new(),
         }
     }
@@ -93,6 +93,13 @@ impl Lead {
         self.turned_at = now;
     }
 
+    /// Whether housekeeping may be proposed: what was proposed last is applied, or is late.
+    fn may_keep(&mut self, now: u64) -> bool {
+        let under_way =
+            |(at, answer): &mut (u64, WriteAnswer)| now.saturating_sub(*at) < HOUSEKEEPING_MS && is_open(answer);
+        !self.kept.as_mut().is_some_and(under_way)
+    }
+
     /// In line with openraft: in `term` this node leads, and `proven` says whether it has applied an entry of that term.
     fn follow(&mut self, term: Option<u64>, proven: bool, now: u64) {
         if self.term != term {
@@ -101,6 +108,7 @@ impl Lead {
             self.joining.clear();
             self.registering.clear();
             self.departing = None;
+            self.kept = None;
         }
         if proven {
             self.renewals.begin(now);
@@ -165,11 +173,15 @@ impl Inner {
         self.write(batch);
     }
 
-    /// Registers a node that has links to every live node that this leader hears.
+    /// Registers a node that has links to every live node that this leader hears, unless others have still to inherit from it.
     fn register_node(&self, command: Command, node: NodeId, run: u64, linked: &BTreeSet<NodeId>) {
         let now = boot_ms();
-        let live: Vec<NodeId> = self.machine.read().state.live_nodes().map(|live| live.id).collect();
-        if !self.members().nodes.contains_key(&node.0) {
+        let held = self.machine.read();
+        let live: Vec<NodeId> = held.state.live_nodes().map(|live| live.id).collect();
+        // It would be refused until its heirs have inherited; it asks again.
+        let has_orphans = held.state.orphans().any(|(dead, ..)| dead == node);
+        drop(held);
+        if has_orphans || !self.members().nodes.contains_key(&node.0) {
             return;
         }
         let mut lead = self.lead.lock();
@@ -189,8 +201,7 @@ impl Inner {
     }
 
     fn propose_as_leader(&self, commands: &[Command]) {
-        let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
-        self.write(Batch { at: 0, origin: BatchOrigin::Leader, count, commands: encode_commands(commands) });
+        self.write(leaders(commands));
     }
 
     /// The leader's part of a turn.
@@ -227,16 +238,22 @@ impl Inner {
                 tracing::info!(%node, incarnation, "a node has stopped");
                 commands.push(Command::ExpireNode { node: *node, incarnation: *incarnation });
             }
-            let idle = lead.answers.iter_mut().all(|answer| !is_open(answer));
-            if !chores.is_empty() && (idle || now.saturating_sub(lead.kept_at) >= HOUSEKEEPING_MS) {
-                lead.kept_at = now;
-                commands.extend(chores);
-            }
         }
         if !commands.is_empty() {
             self.propose_as_leader(&commands);
         }
+        self.keep_house(&chores, now);
         self.change_members(&members, &live, now);
+    }
+
+    /// Proposes what the state is waiting for, a slice at a time: the next one when the last is applied, whatever else is under way.
+    fn keep_house(&self, chores: &[Command], now: u64) {
+        if chores.is_empty() || !self.lead.lock().may_keep(now) {
+            return;
+        }
+        if let Some(answer) = self.put_into_log(leaders(chores)) {
+            self.lead.lock().kept = Some((now, answer));
+        }
     }
 
     /// Takes the next step of who comes and who goes.
@@ -418,6 +435,12 @@ fn is_own_term(held: &Held, term: u64, me: u128) -> bool {
     held.last().is_some_and(|id| id.leader_id.term == term && id.leader_id.node_id == me)
 }
 
+/// A batch of the leader.
+fn leaders(commands: &[Command]) -> Batch {
+    let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
+    Batch { at: 0, origin: BatchOrigin::Leader, count, commands: encode_commands(commands) }
+}
+
 /// What the state is waiting for the leader to say.
 fn chores(held: &Held, members: &Members) -> Vec<Command> {
     let (state, now) = (&held.state, held.control_now());
@@ -430,8 +453,10 @@ fn chores(held: &Held, members: &Members) -> Vec<Command> {
     if let Some(n) = least.filter(|n| *n > state.cluster_version()) {
         commands.push(Command::Version { n });
     }
-    // Who is no member comes back under another id, if at all.
+    // Who is no member comes back under another id, if at all. While its heirs inherit, it is still a node.
+    let has_orphans = |id: NodeId| state.orphans().any(|(dead, ..)| dead == id);
     let gone = state.nodes().filter(|node| !node.live && !members.nodes.contains_key(&node.id.0));
+    let gone = gone.filter(|node| !has_orphans(node.id));
     commands.extend(gone.map(|node| Command::Forget { node: node.id }));
     commands
 }

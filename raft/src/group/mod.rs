@@ -387,6 +387,9 @@ impl Inner {
             (false, _) => "the cluster has not taken this node as a member".to_owned(),
             (true, None) => "the cluster has no leader".to_owned(),
             (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),
+            (true, Some(_)) if self.machine.read().state.orphans().any(|(dead, ..)| dead.0 == self.me()) => {
+                "the heirs of this node's last life have still to inherit its sessions".to_owned()
+            }
             (true, Some(leader)) => {
                 format!("leader {leader:032x} has not registered this node: has it links to all live nodes?")
             }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::lead::WriteAnswer;
 use super::{AGAIN, Inner, random_id};
 use crate::clock::boot_ms;
 use crate::command::NodeId;
@@ -267,12 +268,20 @@ impl Inner {
     }
 
     /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied.
-    pub(super) fn write(&self, mut batch: Batch) {
+    pub(super) fn write(&self, batch: Batch) {
+        if let Some(answer) = self.put_into_log(batch) {
+            self.lead.lock().await_answer(answer);
+        }
+    }
+
+    /// The same, with the answer, which says no more than that it was applied here, or never will be by this leader.
+    pub(super) fn put_into_log(&self, mut batch: Batch) -> Option<WriteAnswer> {
         batch.at = self.machine.read().control_now();
         let write = std::pin::pin!(self.raft.client_write_ff(batch));
         // It waits for nothing, unless openraft has stopped.
-        if let Poll::Ready(Ok(answer)) = write.poll(&mut Context::from_waker(Waker::noop())) {
-            self.lead.lock().await_answer(answer);
+        match write.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(answer)) => Some(answer),
+            _ => None,
         }
     }
 }

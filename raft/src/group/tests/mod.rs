@@ -2,6 +2,7 @@
 
 mod disks;
 mod faults;
+mod heirs;
 mod members;
 mod scene;
 mod working;
