@@ -148,7 +148,7 @@ pub enum Command {
     Inherited { node: NodeId, incarnation: Incarnation },
     /// The node has complete copies of these sessions, whose holder is dead: each passes to it of which it is the pick among the holder's heirs.
     Found { clients: Vec<ClientId> },
-    /// The node holds the lease, by inheritance and without connection since, and has no copy of the session: it ends as if it had expired.
+    /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it ends as if it had expired.
     Lost { client: ClientId, epoch: SessionEpoch },
 }
 
@@ -247,7 +247,7 @@ pub enum Refusal {
     /// [`Effect::PassedOnAll`] does.
     #[error("sessions of the node are on their way to its heirs")]
     OrphansPending,
-    #[error("the node is no heir of that, or of none of it")]
+    #[error("the node does not have that by inheritance")]
     NotHeir,
     #[error("no fill of that index is under way")]
     NoSuchFill,

@@ -223,6 +223,7 @@ impl Leases {
 
     /// The claim on the lease is withdrawn, and what has waited for it happens.
     fn give_up(&mut self, key: LeaseKey, turn: &mut Turn<'_>) {
+        let holder = self.table.lease(key).holder;
         self.touch(key);
         self.disarm(key);
         self.withdraw_claim(key, turn);
@@ -230,6 +231,8 @@ impl Leases {
         if !self.forget_if_over(key) {
             self.catch_up(key, turn);
         }
+        // It may have been the last that was to be passed on.
+        self.note_passed(holder, turn);
     }
 
     /// Takes the claim off the lease and tells so. The caller has disarmed the lease and arms it again.

@@ -183,8 +183,8 @@ impl Leases {
         !self.forget_if_over(key)
     }
 
-    /// A lease of `holder` is passed on.
-    fn note_passed(&mut self, holder: NodeSlot, turn: &mut Turn<'_>) {
+    /// A lease of `holder` is passed on, or gone.
+    pub(super) fn note_passed(&mut self, holder: NodeSlot, turn: &mut Turn<'_>) {
         let tenure = &mut self.tenures[holder.place()];
         let first_era = self.table.first_of(holder).map_or(tenure.era, |first| self.table.lease(first).era);
         while tenure.ends.front().is_some_and(|end| end.era < first_era) {
@@ -238,10 +238,10 @@ impl Leases {
         inherited
     }
 
-    /// `by`, which has inherited the session, has no copy of it.
+    /// `by` has nothing of the session, which nobody has resumed since its connection ended.
     pub(super) fn lost(&mut self, client: ClientId, epoch: SessionEpoch, by: NodeSlot, turn: &mut Turn<'_>) -> Outcome {
         let waits = |lease: &Lease| {
-            let is_it = lease.holder == by && lease.epoch == epoch && lease.inherited_from.is_some();
+            let is_it = lease.holder == by && lease.epoch == epoch;
             is_it && matches!(lease.phase(), Phase::Detached { .. })
         };
         let key = self.find_current(&client, turn).filter(|key| waits(self.table.lease(*key)));

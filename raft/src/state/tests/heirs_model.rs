@@ -26,10 +26,10 @@ enum Event {
     Passed(NodeId),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// A session.
+#[derive(Debug)]
 struct Kept {
     holder: NodeId,
-    from: Option<NodeId>,
 }
 
 #[derive(Default)]
@@ -126,7 +126,7 @@ impl Model {
             let heir = heir_of(client, &base).filter(|heir| able.contains(heir));
             let heir = heir.filter(|heir| only.is_none_or(|(who, of)| who == *heir && of.contains(&client.as_str())));
             if let Some(heir) = heir {
-                *kept = Kept { holder: heir, from: Some(home) };
+                *kept = Kept { holder: heir };
                 self.events.push(Event::Passed(heir));
             }
         }
@@ -207,7 +207,7 @@ impl Twins {
                 assert_eq!(self.state.session(client).is_some(), self.model.sessions.contains_key(client));
                 if free {
                     self.apply(node, acquire(client, true, NEVER_EXPIRES, None));
-                    self.model.sessions.insert(client.to_owned(), Kept { holder: node, from: None });
+                    self.model.sessions.insert(client.to_owned(), Kept { holder: node });
                 }
             }
             Act::Fill(node, next) => {
@@ -243,7 +243,7 @@ impl Twins {
                 let Some(session) = self.state.session(client) else { return };
                 let done = self.apply(session.holder, lost(client, session.epoch)) == Outcome::Done;
                 let kept = self.model.sessions.get(client).expect("the model knows it");
-                assert_eq!(done, kept.from.is_some() && self.model.is_live(kept.holder));
+                assert_eq!(done, !session.connected && self.model.is_live(kept.holder));
                 if done {
                     self.model.sessions.remove(client);
                 }
