@@ -1,12 +1,15 @@
-//! What one shard owes one other node: the frames of its stream that the node has not accepted yet, in their order.
+//! What one shard owes one other node: the frames of its stream that are not stable there yet, in their order.
 //!
-//! Each publish with a subscriber on that node is a *leg*: it is sent once, kept until it is accepted, and sent again from there when the connection
-//! breaks. Answers are cumulative, so a leg costs its bytes and one entry. A node that is slow fills the *window*: what one shard may have
-//! under way to it, as much as it accepted within the last second; then publishers that need it are not read from.
+//! Each publish with a subscriber on that node is a *leg*: it is sent once, and sent again from where the node has it when the connection breaks. Whoever waits
+//! for it waits until it is *accepted*, on that node's disk; the frame is kept until it is *stable*, with the heirs of the sessions there too: until then a node
+//! that starts anew gets it again, and when the node has died it is [taken out](PublishLegs::take) for its heirs. Answers are cumulative, so a leg costs
+//! its bytes and one entry. A node that is slow fills the *window*: what one shard may have under way to it, as much as became stable there within the last
+//! second; then publishers that need it are not read from.
 //!
-//! Owner: the shard. Invariants: sequences ascend; `sent` lies between the first leg that is kept and the end; a wait is given back exactly once.
+//! Owner: the shard. Invariants: sequences ascend; what is stable is accepted; `sent` lies between the first leg that is kept and the end; a wait is given
+//! back exactly once.
 //!
-//! Test to read first: `tests::what_is_not_accepted_is_sent_again_after_a_break`.
+//! Test to read first: `tests::what_is_not_accepted_is_sent_again_after_a_break`; then `tests::what_is_accepted_is_kept_until_it_is_stable`.
 
 use std::collections::VecDeque;
 
@@ -33,6 +36,8 @@ struct Leg<W> {
 /// See the module. `W` stands for who waits for a leg.
 pub struct PublishLegs<W> {
     legs: VecDeque<Leg<W>>,
+    /// So many of them, from the first on, are accepted and not stable.
+    accepted: usize,
     /// The frames of the legs, one behind the other; the first buffer begins at `base`.
     chunks: VecDeque<Vec<u8>>,
     base: u64,
@@ -44,8 +49,8 @@ pub struct PublishLegs<W> {
     /// The sequence of the last leg there ever was.
     last: u64,
     window: usize,
-    /// What was accepted since `measured_at`.
-    accepted_bytes: usize,
+    /// What became stable since `measured_at`.
+    stable_bytes: usize,
     measured_at: u64,
     /// When a leg was last accepted, or the first of those that are owed was made.
     progress_at: u64,
@@ -55,6 +60,7 @@ impl<W> Default for PublishLegs<W> {
     fn default() -> Self {
         Self {
             legs: VecDeque::new(),
+            accepted: 0,
             chunks: VecDeque::new(),
             base: 0,
             end: 0,
@@ -62,7 +68,7 @@ impl<W> Default for PublishLegs<W> {
             connected: false,
             last: 0,
             window: WINDOW_BYTES_FIRST,
-            accepted_bytes: 0,
+            stable_bytes: 0,
             measured_at: 0,
             progress_at: 0,
         }
@@ -74,7 +80,7 @@ impl<W> PublishLegs<W> {
     pub fn push(&mut self, now: u64, sequence: u64, wait: Option<W>, encode: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(self.last < sequence, "sequences ascend");
         self.last = sequence;
-        if self.legs.is_empty() {
+        if self.accepted == self.legs.len() {
             self.progress_at = now;
         }
         if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK_BYTES) {
@@ -90,20 +96,20 @@ impl<W> PublishLegs<W> {
         self.legs.push_back(Leg { sequence, start, end: self.end, wait });
     }
 
-    /// Everything up to `up_to` is accepted; `done` is told who waited, in order.
-    pub fn accepted(&mut self, now: u64, up_to: u64, mut done: impl FnMut(W)) {
+    /// Everything up to `up_to` is accepted, and everything up to `stable` of that is stable; `done` is told who waited, in order.
+    pub fn answered(&mut self, now: u64, up_to: u64, stable: u64, mut done: impl FnMut(W)) {
+        while let Some(leg) = self.legs.get_mut(self.accepted).filter(|leg| leg.sequence <= up_to) {
+            self.accepted += 1;
+            self.progress_at = now;
+            leg.wait.take().into_iter().for_each(&mut done);
+        }
         let before = self.first_kept();
-        while let Some(leg) = self.legs.pop_front_if(|leg| leg.sequence <= up_to) {
-            if let Some(wait) = leg.wait {
-                done(wait);
-            }
+        while self.accepted > 0 && self.legs.pop_front_if(|leg| leg.sequence <= stable).is_some() {
+            self.accepted -= 1;
         }
         let first_kept = self.first_kept();
-        if first_kept > before {
-            self.progress_at = now;
-            self.accepted_bytes += (first_kept - before) as usize;
-        }
-        // What was sent to an earlier connection may be accepted before it is sent to this one.
+        self.stable_bytes += (first_kept - before) as usize;
+        // What was sent to an earlier connection may be stable before it is sent to this one.
         self.sent = self.sent.max(first_kept);
         self.forget_before(first_kept);
     }
@@ -123,7 +129,7 @@ impl<W> PublishLegs<W> {
     }
 
     /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
-    /// received nothing, and `resent` is called with the frame of every leg, which may have been sent before.
+    /// received nothing: it gets all that is kept, and `resent` is called with the frame of each leg, which may have been sent before.
     pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
         self.connected = true;
         // It has had no chance to accept anything before.
@@ -136,15 +142,21 @@ impl<W> PublishLegs<W> {
             }
             None => {
                 self.sent = first_kept;
-                let (mut base, mut at) = (self.base, 0);
-                for leg in &self.legs {
-                    while leg.start >= base + self.chunks[at].len() as u64 {
-                        base += self.chunks[at].len() as u64;
-                        at += 1;
-                    }
-                    resent(&mut self.chunks[at][(leg.start - base) as usize..(leg.end - base) as usize]);
-                }
+                self.each_frame(|_, frame| resent(frame));
             }
+        }
+    }
+
+    /// Calls `each` with every leg that is kept and its frame, in order.
+    fn each_frame(&mut self, mut each: impl FnMut(&mut Leg<W>, &mut [u8])) {
+        let (mut base, mut at) = (self.base, 0);
+        for leg in &mut self.legs {
+            while leg.start >= base + self.chunks[at].len() as u64 {
+                base += self.chunks[at].len() as u64;
+                at += 1;
+            }
+            let (start, end) = ((leg.start - base) as usize, (leg.end - base) as usize);
+            each(leg, &mut self.chunks[at][start..end]);
         }
     }
 
@@ -178,14 +190,9 @@ impl<W> PublishLegs<W> {
         self.sent = (self.sent + bytes as u64).min(self.end);
     }
 
-    /// Whether something is owed to this shard by the other node that it has been sent.
-    pub fn is_owed(&self) -> bool {
-        !self.legs.is_empty()
-    }
-
-    /// Milliseconds since something was last accepted, while something is owed.
+    /// Milliseconds since something was last accepted, while something is not.
     pub fn stuck_ms(&self, now: u64) -> u64 {
-        if self.legs.is_empty() { 0 } else { now.saturating_sub(self.progress_at) }
+        if self.accepted == self.legs.len() { 0 } else { now.saturating_sub(self.progress_at) }
     }
 
     /// Bytes that are kept.
@@ -200,6 +207,11 @@ impl<W> PublishLegs<W> {
 
     /// The sequence of the first leg that is not accepted.
     pub fn first_sequence(&self) -> Option<u64> {
+        self.legs.get(self.accepted).map(|leg| leg.sequence)
+    }
+
+    /// The sequence of the first leg that is kept: a node that starts anew gets it and all behind it.
+    pub fn first_kept_sequence(&self) -> Option<u64> {
         self.legs.front().map(|leg| leg.sequence)
     }
 
@@ -217,25 +229,25 @@ impl<W> PublishLegs<W> {
         self.owed_bytes() < self.window / 2
     }
 
-    /// Sets the window by what was accepted within the last second. Called about once in a second.
+    /// Sets the window by what became stable within the last second. Called about once in a second.
     pub fn measure(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.measured_at);
         if elapsed < WINDOW_MS {
             return;
         }
-        let accepted = (self.accepted_bytes as u64 * WINDOW_MS / elapsed) as usize;
-        if accepted > 0 || self.is_full() {
-            self.window = accepted.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        let stable = (self.stable_bytes as u64 * WINDOW_MS / elapsed) as usize;
+        if stable > 0 || self.is_full() {
+            self.window = stable.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         }
-        self.accepted_bytes = 0;
+        self.stable_bytes = 0;
         self.measured_at = now;
     }
 
-    /// The node is gone for good: everything is forgotten; `lost` is told who waited.
-    pub fn clear(&mut self, mut lost: impl FnMut(W)) {
-        for leg in self.legs.drain(..) {
-            leg.wait.into_iter().for_each(&mut lost);
-        }
+    /// The node is gone for good: nothing is owed to it any more. `taken` gets the frame of each leg that was not stable, in order, and who still waited for it.
+    pub fn take(&mut self, mut taken: impl FnMut(&[u8], Option<W>)) {
+        self.each_frame(|leg, frame| taken(frame, leg.wait.take()));
+        self.legs.clear();
+        self.accepted = 0;
         self.chunks.clear();
         self.base = self.end;
         self.sent = self.end;
@@ -256,8 +268,12 @@ mod tests {
     }
 
     fn accept(legs: &mut PublishLegs<u64>, up_to: u64) -> Vec<u64> {
+        answer(legs, up_to, up_to)
+    }
+
+    fn answer(legs: &mut PublishLegs<u64>, up_to: u64, stable: u64) -> Vec<u64> {
         let mut done = Vec::new();
-        legs.accepted(1, up_to, |wait| done.push(wait));
+        legs.answered(1, up_to, stable, |wait| done.push(wait));
         done
     }
 
@@ -277,7 +293,7 @@ mod tests {
         assert!(accept(&mut legs, 1).is_empty(), "told once");
         assert_eq!(legs.owed_bytes(), 2);
         assert_eq!(accept(&mut legs, 7), [2]);
-        assert!(!legs.is_owed());
+        assert_eq!(legs.owed_bytes(), 0);
     }
 
     #[test]
@@ -312,6 +328,52 @@ mod tests {
         legs.connect(0, None, |_| {});
         assert_eq!(accept(&mut legs, 1), [1]);
         assert_eq!(unsent(&legs), [2, 2]);
+    }
+
+    #[test]
+    fn what_is_accepted_is_kept_until_it_is_stable() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_| {});
+        (1..=4).for_each(|sequence| push(&mut legs, sequence, 2));
+        legs.sent(8);
+        assert_eq!(answer(&mut legs, 3, 1), [1, 2, 3]);
+        assert_eq!((legs.first_sequence(), legs.first_kept_sequence()), (Some(4), Some(2)));
+        assert_eq!(legs.owed_bytes(), 6, "the window is taken by what is not stable");
+        assert!(answer(&mut legs, 3, 2).is_empty(), "told once");
+        legs.disconnect();
+        legs.connect(0, Some(4), |_| panic!("the node is the same"));
+        assert!(!legs.has_unsent(), "it has everything");
+        legs.disconnect();
+        // It has started anew, and what it had accepted may have been with no heir.
+        legs.connect(0, None, |frame| frame[0] |= 0x80);
+        assert_eq!(unsent(&legs), [0x83, 3, 0x84, 4]);
+        legs.sent(4);
+        assert_eq!(answer(&mut legs, 4, 3), [4]);
+        assert_eq!(unsent(&legs), [] as [u8; 0]);
+        assert!(answer(&mut legs, 4, 4).is_empty());
+        assert_eq!((legs.owed_bytes(), legs.first_kept_sequence()), (0, None));
+    }
+
+    #[test]
+    fn nothing_is_stable_that_is_not_accepted() {
+        let mut legs = PublishLegs::default();
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, 1));
+        assert_eq!(answer(&mut legs, 1, 9), [1], "the answer of a node that is wrong");
+        assert_eq!(legs.first_kept_sequence(), Some(2));
+        assert!(answer(&mut legs, 0, 0).is_empty(), "or late");
+        assert_eq!(answer(&mut legs, 3, 3), [2, 3]);
+    }
+
+    #[test]
+    fn a_node_is_stuck_while_it_accepts_nothing() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_| {});
+        push(&mut legs, 1, 1);
+        assert_eq!(legs.stuck_ms(500), 500);
+        legs.answered(600, 1, 0, |_| {});
+        assert_eq!(legs.stuck_ms(9_000), 0, "its heirs are slow, and not the node");
+        legs.push(9_000, 2, None, |out| out.push(2));
+        assert_eq!(legs.stuck_ms(9_100), 100);
     }
 
     #[test]
@@ -352,14 +414,18 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_gone_leaves_nobody_waiting() {
+    fn a_node_that_is_gone_leaves_what_was_not_stable() {
         let mut legs = PublishLegs::default();
-        (1..=3).for_each(|sequence| push(&mut legs, sequence, 2));
-        let mut lost = Vec::new();
-        legs.clear(|wait| lost.push(wait));
-        assert_eq!(lost, [1, 2, 3]);
+        let len = CHUNK_BYTES / 2 + 1;
+        (1..=5).for_each(|sequence| push(&mut legs, sequence, len));
+        answer(&mut legs, 3, 1);
+        let mut taken = Vec::new();
+        legs.take(|frame, wait| taken.push((frame[0], frame.len(), wait)));
+        assert_eq!(taken, [(2, len, None), (3, len, None), (4, len, Some(4)), (5, len, Some(5))]);
+        legs.take(|_, _| panic!("they are taken once"));
         legs.connect(0, Some(0), |_| {});
-        push(&mut legs, 4, 1);
-        assert_eq!(unsent(&legs), [4]);
+        push(&mut legs, 6, 1);
+        assert_eq!(unsent(&legs), [6]);
+        assert_eq!(accept(&mut legs, 6), [6]);
     }
 }

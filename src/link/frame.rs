@@ -1,4 +1,4 @@
-//! The frames of a data connection: publishes and marks one way, answers the other way of the same connection.
+//! The frames of a data connection: publishes, marks and copies one way, answers the other way of the same connection.
 //!
 //! Written by hand, so that a topic and a payload are slices of the buffer that was read, and a payload can be sent from where it lies
 //! ([`DataFrame::encode_head`]). All numbers are big-endian:
@@ -7,7 +7,9 @@
 //! u32 length of the rest | u8 kind | fields
 //! Mark:    u64 sequence | u64 index
 //! Publish: u8 flags | u64 sequence | [u32 remaining_secs] | [u64 stamp] | text publisher | text topic
-//!          | [text share, u8 whether detached members will do] | [text client, u64 epoch] | bytes properties | payload up to the end of the frame
+//!          | [text share, u8 whether detached members will do] | [u8 kind of name, text client, u64 number] | bytes properties | payload up to the end of the frame
+//! Orphan:  as Publish, and behind its sequence u64 dead node | u8 0, or 1 and u64 earlier sequence
+//! Copy:    u64 sequence | entries up to the end of the frame
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -30,13 +32,15 @@ use crate::topic::name;
 pub const LENGTH_BYTES: usize = 4;
 
 /// What a frame has beside topic, texts, properties and payload at the most: for whoever relates a bound of frames to a bound of packets.
-pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 4 + 8 + 8 + 1 + 5 * LENGTH_OF_BYTES_MAX;
+pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
 
 const LENGTH_OF_BYTES_MAX: usize = 5;
 
 const PUBLISH: u8 = 1;
 const MARK: u8 = 2;
 const CLOCK: u8 = 3;
+const COPY: u8 = 4;
+const ORPHAN: u8 = 5;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -71,6 +75,8 @@ pub enum Malformed {
     Topic,
     #[error("QoS 3")]
     QoS,
+    #[error("a choice of {0}, and there is none with that number")]
+    Choice(u8),
 }
 
 /// One message on its way to another node.
@@ -98,8 +104,36 @@ pub struct Publish<'a> {
     /// The share group for which a member is wanted, in full: `$share/name/filter`; not checked here. And whether one that is not connected will do,
     /// because no node has another one.
     pub share: Option<(&'a str, bool)>,
-    /// What a Will is known by beside its place in a stream: the client id and the epoch of its session.
-    pub name: Option<(&'a str, u64)>,
+    /// What it is known by beside its place in a stream.
+    pub name: Option<Name<'a>>,
+    /// A dead node would have got it, whose heirs have still to say what their sessions want.
+    pub orphan: Option<Orphan>,
+}
+
+/// The name of a message that more than one node, or more than one life of a node, may send: whoever has seen it drops the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a> {
+    pub kind: NameKind,
+    /// The client id of its publisher.
+    pub client: &'a str,
+    /// Of a Will the epoch of its session, of a packet its place in the session.
+    pub number: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    Will = 0,
+    Packet = 1,
+}
+
+/// See [`Publish::orphan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// The tag of the dead node.
+    pub of: u64,
+    /// It had been on its way to that node, as this place in the same stream: whoever else wants it has got it, and it is for sessions inherited from that
+    /// node only, unless they have it under that sequence.
+    pub only: Option<u64>,
 }
 
 /// What a shard sends on its own data connection.
@@ -116,6 +150,12 @@ pub enum DataFrame<'a> {
     Clock {
         clock: u64,
     },
+    /// What has changed in the sessions of which the receiver has copies. Not looked into here.
+    Copy {
+        /// Its place in the stream of the sending shard, as that of a publish.
+        sequence: u64,
+        entries: &'a [u8],
+    },
 }
 
 /// What comes back on the other half of the same connection.
@@ -123,8 +163,9 @@ pub enum DataFrame<'a> {
 pub enum AnswerFrame {
     /// The first: who answers, and up to which sequence it has received the stream.
     Welcome { run: u64, received: u64 },
-    /// All up to this sequence are in the queues that they belong to. The clock is the answering node's hybrid clock.
-    Accepted { up_to: u64, clock: u64 },
+    /// All up to `up_to` are in the queues that they belong to, and all up to `stable` with the heirs of those sessions too. The clock is the answering node's
+    /// hybrid clock.
+    Accepted { up_to: u64, stable: u64, clock: u64 },
     /// This one was acknowledged by the member that got it.
     Settled { sequence: u64 },
     /// This one was not taken, for a reason that sender and receiver agree on.
@@ -138,12 +179,14 @@ impl<'a> DataFrame<'a> {
     /// When the frame is 4 GiB or longer: no packet is.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_head(out);
-        if let Self::Publish(publish) = self {
-            out.extend_from_slice(publish.payload);
+        match self {
+            Self::Publish(publish) => out.extend_from_slice(publish.payload),
+            Self::Copy { entries, .. } => out.extend_from_slice(entries),
+            Self::Mark { .. } | Self::Clock { .. } => {}
         }
     }
 
-    /// Appends all of the frame but the payload, which has to follow: for a payload that is sent from where it lies.
+    /// Appends all of the frame but the payload, or the entries, which have to follow: for what is sent from where it lies.
     ///
     /// # Panics
     /// As [`DataFrame::encode`].
@@ -160,6 +203,10 @@ impl<'a> DataFrame<'a> {
                 0
             }
             Self::Clock { clock } => number(out, CLOCK, *clock),
+            Self::Copy { sequence, entries } => {
+                number(out, COPY, *sequence);
+                entries.len()
+            }
         };
         end(out, start, behind);
     }
@@ -170,13 +217,14 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=CLOCK).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ORPHAN).contains(&kind))? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
-            PUBLISH => Self::Publish(Publish::decode(fields)?),
+            kind @ (PUBLISH | ORPHAN) => Self::Publish(Publish::decode(fields, kind == ORPHAN)?),
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             CLOCK => Self::Clock { clock: fields.last_u64()? },
+            COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
             other => return Err(Malformed::Kind(other)),
         };
         Ok(Some((frame, length)))
@@ -185,8 +233,13 @@ impl<'a> DataFrame<'a> {
 
 impl<'a> Publish<'a> {
     fn encode_head(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[PUBLISH, self.flags()]);
+        out.extend_from_slice(&[if self.orphan.is_some() { ORPHAN } else { PUBLISH }, self.flags()]);
         out.extend_from_slice(&self.sequence.to_be_bytes());
+        if let Some(Orphan { of, only }) = self.orphan {
+            out.extend_from_slice(&of.to_be_bytes());
+            out.push(u8::from(only.is_some()));
+            only.into_iter().for_each(|earlier| out.extend_from_slice(&earlier.to_be_bytes()));
+        }
         if let Some(secs) = self.remaining_secs {
             out.extend_from_slice(&secs.to_be_bytes());
         }
@@ -199,9 +252,10 @@ impl<'a> Publish<'a> {
             put_bytes(out, share.as_bytes());
             out.push(u8::from(detached));
         }
-        if let Some((client, epoch)) = self.name {
+        if let Some(Name { kind, client, number }) = self.name {
+            out.push(kind as u8);
             put_bytes(out, client.as_bytes());
-            out.extend_from_slice(&epoch.to_be_bytes());
+            out.extend_from_slice(&number.to_be_bytes());
         }
         put_bytes(out, self.properties);
     }
@@ -217,18 +271,19 @@ impl<'a> Publish<'a> {
             | flag(self.remaining_secs.is_some(), REMAINING)
     }
 
-    fn decode(mut fields: Fields<'a>) -> Result<Self, Malformed> {
+    fn decode(mut fields: Fields<'a>, is_orphan: bool) -> Result<Self, Malformed> {
         let flags = fields.u8()?;
         let has = |flag: u8| flags & flag != 0;
         let qos = QoS::from_u8(flags & QOS).ok_or(Malformed::QoS)?;
         let sequence = fields.u64()?;
+        let orphan = if is_orphan { Some(fields.orphan()?) } else { None };
         let remaining_secs = if has(REMAINING) { Some(fields.u32()?) } else { None };
         let stamp = if has(STAMP) { Some(fields.u64()?) } else { None };
         let publisher = fields.text()?;
         let topic = fields.text()?;
         name::validate(topic).map_err(|_| Malformed::Topic)?;
         let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
-        let name = if has(NAMED) { Some((fields.text()?, fields.u64()?)) } else { None };
+        let name = if has(NAMED) { Some(fields.name()?) } else { None };
         let properties = fields.bytes()?;
         Ok(Publish {
             qos,
@@ -243,13 +298,14 @@ impl<'a> Publish<'a> {
             payload: fields.0,
             share,
             name,
+            orphan,
         })
     }
 }
 
 impl AnswerFrame {
     /// The longest, in bytes: what [`AnswerFrame::decode`] is given as the most.
-    pub const BYTES_MAX: usize = 17;
+    pub const BYTES_MAX: usize = 25;
 
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -259,8 +315,9 @@ impl AnswerFrame {
                 number(out, WELCOME, run);
                 out.extend_from_slice(&received.to_be_bytes());
             }
-            Self::Accepted { up_to, clock } => {
+            Self::Accepted { up_to, stable, clock } => {
                 number(out, ACCEPTED, up_to);
+                out.extend_from_slice(&stable.to_be_bytes());
                 out.extend_from_slice(&clock.to_be_bytes());
             }
             Self::Settled { sequence } => {
@@ -284,7 +341,7 @@ impl AnswerFrame {
         };
         let frame = match fields.u8()? {
             WELCOME => Self::Welcome { run: fields.u64()?, received: fields.last_u64()? },
-            ACCEPTED => Self::Accepted { up_to: fields.u64()?, clock: fields.last_u64()? },
+            ACCEPTED => Self::Accepted { up_to: fields.u64()?, stable: fields.u64()?, clock: fields.last_u64()? },
             SETTLED => Self::Settled { sequence: fields.last_u64()? },
             REFUSED => {
                 let sequence = fields.u64()?;
@@ -300,7 +357,7 @@ impl AnswerFrame {
 
 /// Notes in the whole frame of a publish that it may have been sent before. Other frames stay as they are.
 pub fn mark_resent(frame: &mut [u8]) {
-    if let [_, _, _, _, PUBLISH, flags, ..] = frame {
+    if let [_, _, _, _, PUBLISH | ORPHAN, flags, ..] = frame {
         *flags |= RESEND;
     }
 }
@@ -382,6 +439,25 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
+    }
+
+    fn orphan(&mut self) -> Result<Orphan, Malformed> {
+        let of = self.u64()?;
+        let only = match self.u8()? {
+            0 => None,
+            1 => Some(self.u64()?),
+            other => return Err(Malformed::Choice(other)),
+        };
+        Ok(Orphan { of, only })
+    }
+
+    fn name(&mut self) -> Result<Name<'a>, Malformed> {
+        let kind = match self.u8()? {
+            0 => NameKind::Will,
+            1 => NameKind::Packet,
+            other => return Err(Malformed::Choice(other)),
+        };
+        Ok(Name { kind, client: self.text()?, number: self.u64()? })
     }
 
     fn last_u64(&mut self) -> Result<u64, Malformed> {

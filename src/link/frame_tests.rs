@@ -20,6 +20,7 @@ fn publish() -> Publish<'static> {
         payload: b"hello",
         share: None,
         name: None,
+        orphan: None,
     }
 }
 
@@ -47,13 +48,34 @@ fn a_publish_as_bytes() {
         stamp: Some(2),
         properties: &[9, 9],
         share: Some(("$share/g/f", true)),
-        name: Some(("w", 3)),
+        name: Some(Name { kind: NameKind::Packet, client: "w", number: 3 }),
         ..publish()
     };
     let full = bytes(&DataFrame::Publish(full));
-    let expected = b"\0\0\0\x3a\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\x01\
-        \x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
+    let expected = b"\0\0\0\x3b\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\x01\
+        \x01\x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
     assert_eq!(full, expected);
+}
+
+#[test]
+fn an_orphan_and_a_copy_as_bytes() {
+    let orphan = |only| bytes(&DataFrame::Publish(Publish { orphan: Some(Orphan { of: 9, only }), ..publish() }));
+    let fresh = orphan(None);
+    assert_eq!(fresh, b"\0\0\0\x1f\x05\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\x01c\x03a/b\x00hello");
+    let mut again = orphan(Some(6));
+    let expected = b"\0\0\0\x27\x05\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
+    assert_eq!(again, expected);
+    mark_resent(&mut again);
+    let Ok(Some((DataFrame::Publish(resent), _))) = DataFrame::decode(&again, MAX) else {
+        panic!("it is still a publish");
+    };
+    assert!(resent.resend && resent.orphan == Some(Orphan { of: 9, only: Some(6) }));
+
+    let copy = DataFrame::Copy { sequence: 8, entries: b"entries" };
+    assert_eq!(bytes(&copy), b"\0\0\0\x10\x04\0\0\0\0\0\0\0\x08entries");
+    let mut head = Vec::new();
+    copy.encode_head(&mut head);
+    assert_eq!([&head[..], b"entries"].concat(), bytes(&copy));
 }
 
 #[test]
@@ -67,13 +89,18 @@ fn the_head_of_a_publish_counts_the_payload_that_follows() {
 
 #[test]
 fn small_frames_come_back() {
-    for frame in [DataFrame::Mark { sequence: 3, index: u64::MAX }, DataFrame::Clock { clock: 5 }] {
+    for frame in [
+        DataFrame::Mark { sequence: 3, index: u64::MAX },
+        DataFrame::Clock { clock: 5 },
+        DataFrame::Copy { sequence: 6, entries: &[1, 2] },
+        DataFrame::Copy { sequence: 7, entries: &[] },
+    ] {
         let bytes = bytes(&frame);
         assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));
     }
     for frame in [
         AnswerFrame::Welcome { run: 1, received: u64::MAX },
-        AnswerFrame::Accepted { up_to: 3, clock: 4 },
+        AnswerFrame::Accepted { up_to: 3, stable: 2, clock: 4 },
         AnswerFrame::Settled { sequence: 5 },
         AnswerFrame::Refused { sequence: 6, reason: 7 },
     ] {
@@ -118,6 +145,10 @@ fn fields_that_do_not_fit_are_refused() {
     assert_eq!(decode(&publish(&[1, 0xFF, 1, b'a', 0])), Malformed::Text);
     assert_eq!(decode(&publish(&[0, 1, b'#', 0])), Malformed::Topic);
     assert_eq!(decode(&publish(&[0, 0, 0])), Malformed::Topic, "an empty one");
+    assert_eq!(decode(&[&[PUBLISH, NAMED], &[0; 8][..], &[0, 1, b'a', 2, 0]].concat()), Malformed::Choice(2));
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[2]].concat()), Malformed::Choice(2));
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[1, 0]].concat()), Malformed::Short);
+    assert_eq!(decode(&[COPY, 0, 0]), Malformed::Short);
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F])), Malformed::Short, "a text of 4 GiB");
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF])), Malformed::Length);
 }
@@ -134,7 +165,8 @@ fn the_overhead_is_what_it_is_said_to_be() {
         properties: long.as_bytes(),
         payload: &[],
         share: Some((&long, false)),
-        name: Some((&long, 3)),
+        name: Some(Name { kind: NameKind::Will, client: &long, number: 3 }),
+        orphan: Some(Orphan { of: 1, only: Some(2) }),
         ..publish()
     };
     let length = bytes(&DataFrame::Publish(frame)).len();
@@ -166,7 +198,12 @@ fn of((qos, bits, sequence, [publisher, topic, share, client], properties, paylo
         properties,
         payload,
         share: has(4).then_some((share.as_str(), qos & 1 == 0)),
-        name: has(5).then_some((client, sequence.rotate_left(9))),
+        name: has(5).then_some(Name {
+            kind: if qos & 1 == 0 { NameKind::Will } else { NameKind::Packet },
+            client,
+            number: sequence.rotate_left(9),
+        }),
+        orphan: has(6).then_some(Orphan { of: !*sequence, only: has(7).then_some(sequence.rotate_left(5)) }),
     }
 }
 

@@ -19,13 +19,13 @@ use std::task::{Context, Poll, Waker};
 use hashbrown::HashMap;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use holdfast_raft::NodeId;
 
 use crate::byte_stream::ByteStream;
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame, Publish};
+use crate::link::frame::{AnswerFrame, DataFrame, Name, NameKind, Publish};
 use crate::mqtt::MessageId;
 use crate::session::Outgoing;
 
@@ -139,7 +139,8 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
-        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
+        let clock = self.shared.hybrid.reading(self.now);
+        AnswerFrame::Accepted { up_to: accepted, stable: accepted, clock }.encode(&mut outbox);
         self.from_peers.streams[of as usize].share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
@@ -289,6 +290,9 @@ impl Shard {
                         self.marked((node, shard), index);
                     }
                 }
+                DataFrame::Copy { .. } | DataFrame::Publish(Publish { orphan: Some(_), .. }) => {
+                    return Err(self.refuse_as_heir(of));
+                }
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
                         self.route_from_peer(of, &publish);
@@ -296,6 +300,15 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// This node is nobody's heir: what only heirs get is not thrown away in silence.
+    fn refuse_as_heir(&self, of: StreamKey) -> io::Error {
+        let node = self.from_peers.streams[of as usize].node;
+        if let Some(left_out) = crate::metrics::admit_line("copies") {
+            error!(event = "link", %node, left_out, "a node sends copies of its sessions, and this one keeps none: its connection is closed");
+        }
+        io::Error::new(io::ErrorKind::InvalidData, "copies of sessions are not kept here")
     }
 
     /// Notes a sequence as received. False if it was before.
@@ -314,8 +327,8 @@ impl Shard {
         }
         let publisher = stream.publisher.clone();
         let id = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
-        if let Some((client, epoch)) = publish.name
-            && !self.shared.wills_seen.note(client, epoch)
+        if let Some(Name { kind: NameKind::Will, client, number }) = publish.name
+            && !self.shared.wills_seen.note(client, number)
         {
             return;
         }
@@ -370,7 +383,7 @@ impl Shard {
         }
         let up_to = stream.accepted;
         if up_to > before {
-            self.answer_peer(of, AnswerFrame::Accepted { up_to, clock });
+            self.answer_peer(of, AnswerFrame::Accepted { up_to, stable: up_to, clock });
         }
     }
 

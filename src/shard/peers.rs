@@ -21,7 +21,7 @@ use holdfast_raft::{Incarnation, NodeId};
 use crate::byte_stream::ByteStream;
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
-use crate::link::frame::{self, AnswerFrame, DataFrame};
+use crate::link::frame::{self, AnswerFrame, DataFrame, Name};
 use crate::metrics::DropReason;
 use crate::mqtt::{QoS, remaining_secs};
 use crate::session::Outgoing;
@@ -176,7 +176,7 @@ impl Shard {
         }
         self.close_links_from(node);
         let mut lost = Vec::new();
-        peer.legs.clear(|promise| lost.push(promise));
+        peer.legs.take(|_, promise| lost.extend(promise));
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
@@ -289,9 +289,9 @@ impl Shard {
             used += length;
             match answer {
                 AnswerFrame::Welcome { run, received } => self.peer_welcomes(slot, run, received),
-                AnswerFrame::Accepted { up_to, clock } => {
+                AnswerFrame::Accepted { up_to, stable, clock } => {
                     self.hear_clock(clock);
-                    self.accepted_by(slot, up_to);
+                    self.accepted_by(slot, up_to, stable);
                 }
                 AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
                 AnswerFrame::Refused { sequence, .. } => self.share_refused(slot, sequence),
@@ -309,19 +309,19 @@ impl Shard {
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
         // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
-        let first = peer.legs.first_sequence().unwrap_or(u64::MAX);
+        let first = peer.legs.first_kept_sequence().unwrap_or(u64::MAX);
         let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
         self.offer_lost_shares(0, lost);
         self.mark_peer_dirty(slot);
     }
 
-    fn accepted_by(&mut self, slot: NodeSlot, up_to: u64) {
+    fn accepted_by(&mut self, slot: NodeSlot, up_to: u64, stable: u64) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
             return;
         };
         let mut done = Vec::new();
-        peer.legs.accepted(now, up_to, |promise| done.push(promise));
+        peer.legs.answered(now, up_to, stable, |promise| done.push(promise));
         let shares = peer.shares.accepted(up_to);
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         done.into_iter().for_each(|promise| self.answered(promise));
@@ -360,7 +360,7 @@ impl Shard {
     }
 
     /// Sends the message to every other node that wants it. True if there is a subscriber on one.
-    pub(super) fn send_to_peers(&mut self, outgoing: &Outgoing<'_>, name: Option<(&str, u64)>) -> bool {
+    pub(super) fn send_to_peers(&mut self, outgoing: &Outgoing<'_>, name: Option<Name<'_>>) -> bool {
         let nodes = self.nodes_for(outgoing);
         if nodes == 0 {
             return false;
@@ -372,7 +372,7 @@ impl Shard {
         !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
     }
 
-    fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<(&str, u64)>) {
+    fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<Name<'_>>) {
         let frame = frame_of(outgoing, self.now, name);
         self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
     }
@@ -511,7 +511,7 @@ impl Peer {
 }
 
 /// A message as a frame.
-pub(super) fn frame_of<'a>(outgoing: &'a Outgoing<'_>, now: u64, name: Option<(&'a str, u64)>) -> frame::Publish<'a> {
+pub(super) fn frame_of<'a>(outgoing: &'a Outgoing<'_>, now: u64, name: Option<Name<'a>>) -> frame::Publish<'a> {
     frame::Publish {
         qos: outgoing.qos,
         retain: outgoing.retain,
@@ -525,5 +525,6 @@ pub(super) fn frame_of<'a>(outgoing: &'a Outgoing<'_>, now: u64, name: Option<(&
         payload: outgoing.payload,
         share: None,
         name,
+        orphan: None,
     }
 }

@@ -8,6 +8,7 @@ use tracing::error;
 
 use holdfast_raft::Command;
 
+use crate::link::frame::{Name, NameKind};
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained::{self, Change};
@@ -110,7 +111,7 @@ impl Shard {
     }
 
     /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
-    pub(super) fn route(&mut self, outgoing: &mut Outgoing<'_>, name: Option<(&str, u64)>) -> Routed {
+    pub(super) fn route(&mut self, outgoing: &mut Outgoing<'_>, name: Option<Name<'_>>) -> Routed {
         let mut matched = if outgoing.retain { self.retain_and_send(outgoing) } else { self.send_to_shards(outgoing) };
         matched |= self.deliver(outgoing);
         matched |= self.send_to_peers(outgoing, name);
@@ -350,7 +351,7 @@ impl Shard {
             Some(message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);
-                let name = Some((&*client, epoch));
+                let name = Some(Name { kind: NameKind::Will, client: &client, number: epoch });
                 let message = Arc::new(message);
                 if self.shared.wills_seen.note(&client, epoch) {
                     self.route(&mut Outgoing::from_message(&message), name);
