@@ -1,0 +1,472 @@
+//! The home's side of copies: to which heirs the entries of each session go, up to which submission they have them, and which sessions they lack.
+//!
+//! A session that is kept (an *owner*) has up to two heirs: the pick of its client id among the base and, during a fill, among next; those of them that are live
+//! and not stale are its *picks*. What a turn writes down of it goes to each pick, in order, in *frames*, whose acceptance is cumulative.
+//!
+//! | what | how |
+//! | --- | --- |
+//! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
+//! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
+//! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted. Who is no pick any more is told to drop it |
+//!
+//! Owner: the shard. Invariants: each pick has been sent every entry of the tail, in order, so the death of another one makes nothing to be sent again, which would
+//! bring back items that are deleted; a complete copy has been sent everything since it was begun; stable never falls.
+//!
+//! Tests to read first: `tests::a_submission_is_stable_when_it_is_kept_here_and_at_the_heir` and
+//! `tests::what_is_stable_is_on_two_nodes_and_copies_become_complete`.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use holdfast_raft::{NodeId, heir_of};
+use holdfast_storage::OwnerId;
+
+/// The place of a live node in the tables of the shard, below 64: its bit in a set.
+pub type Slot = u8;
+
+/// Bytes of entries from which on a frame is full. The last entry may go beyond.
+const FRAME_BYTES: usize = 64 * 1024;
+
+/// Bytes of a fill that one heir may have unaccepted before it gets more: the entries of its sessions are not to wait long behind them.
+const FILL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Nodes to pick from, each with its slot if it can have a copy: if it is live, and not stale.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    ids: Vec<NodeId>,
+    slots: Vec<Option<Slot>>,
+}
+
+impl FromIterator<(NodeId, Option<Slot>)> for Members {
+    fn from_iter<I: IntoIterator<Item = (NodeId, Option<Slot>)>>(members: I) -> Self {
+        let (ids, slots) = members.into_iter().unzip();
+        Self { ids, slots }
+    }
+}
+
+impl Members {
+    /// The pick as a set: empty if it can have no copy. No other takes its place.
+    fn pick(&self, client: &str) -> u64 {
+        let pick = heir_of(client, &self.ids).and_then(|pick| self.ids.iter().position(|id| *id == pick));
+        pick.and_then(|at| self.slots[at]).map_or(0, |slot| 1 << slot)
+    }
+
+    fn lose(&mut self, slot: Slot) {
+        self.slots.iter_mut().filter(|other| **other == Some(slot)).for_each(|lost| *lost = None);
+    }
+}
+
+/// The heirs of this node, as the control state has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heirs {
+    pub base: Members,
+    pub next: Members,
+    /// What the fill of `next` is known by; `None`: there is none.
+    pub fill: Option<u64>,
+    /// Whether another node is live. If not, nobody is waited for.
+    pub wanted: bool,
+}
+
+/// An entry of a copy, on its way to whoever has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied<E> {
+    pub owner: OwnerId,
+    pub entry: E,
+    /// How long it is, about.
+    pub bytes: usize,
+    /// Its owner is gone with it.
+    pub ends: bool,
+}
+
+/// What goes to an heir as one frame. Whoever sends it says [`Sending::accepted`] with its number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame<E> {
+    pub heir: Slot,
+    pub number: u64,
+    pub entries: Vec<E>,
+    bytes: usize,
+}
+
+/// What is to be made for an heir and given to [`Sending::made`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    number: u64,
+    pub heir: Slot,
+    pub owner: OwnerId,
+    pub step: Step,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The first part of all there is of the owner, behind the word that it begins.
+    Begin,
+    /// The next part. The last one ends with the word that the copy is complete.
+    GoOn,
+    /// The word that it is to be dropped: one part.
+    Drop,
+}
+
+struct Owner {
+    client: Arc<str>,
+    /// Who gets its entries, and which of them were sent everything there is of it.
+    picks: u64,
+    complete: u64,
+}
+
+impl Owner {
+    fn is_pick(&self, heir: Slot) -> bool {
+        self.picks >> heir & 1 == 1
+    }
+
+    fn lacks(&self, heir: Slot) -> bool {
+        (self.picks & !self.complete) >> heir & 1 == 1
+    }
+}
+
+/// A frame that is not accepted yet.
+struct Sent {
+    number: u64,
+    /// The first submission of which it, or one behind it, has a part; `None` for a part of a fill.
+    first: Option<u64>,
+    bytes: usize,
+    records: usize,
+}
+
+/// What goes to one heir.
+#[derive(Default)]
+struct Stream {
+    under_way: VecDeque<Sent>,
+    /// Bytes of a fill among them.
+    fill_bytes: usize,
+    to_fill: VecDeque<OwnerId>,
+    to_drop: VecDeque<OwnerId>,
+    /// What is being filled or dropped, and whether its next part is being made.
+    work: Option<Work>,
+    making: bool,
+}
+
+impl Stream {
+    /// The first submission that it has not all accepted.
+    fn first_unaccepted(&self) -> Option<u64> {
+        self.under_way.iter().find_map(|sent| sent.first)
+    }
+
+    /// Notes a new frame. Those before it are accepted with it at the latest, so that none of them needs a later submission than it does.
+    fn send(&mut self, number: u64, first: Option<u64>) {
+        if let Some(first) = first {
+            let earlier = self.under_way.iter_mut().rev().filter_map(|sent| sent.first.as_mut());
+            earlier.take_while(|later| **later > first).for_each(|later| *later = first);
+        }
+        self.under_way.push_back(Sent { number, first, bytes: 0, records: 0 });
+    }
+}
+
+/// The machine: see the module. `E` is an entry, which is copied once for each heir.
+pub struct Sending<E> {
+    heirs: Heirs,
+    owners: HashMap<OwnerId, Owner>,
+    streams: BTreeMap<Slot, Stream>,
+    /// What is not stable, with its submission.
+    tail: VecDeque<(u64, Copied<E>)>,
+    tail_bytes: usize,
+    /// The first submission in it with an entry for which there is nobody.
+    homeless: Option<u64>,
+    /// The last frame, or piece of work.
+    number: u64,
+    kept: u64,
+    stable: u64,
+}
+
+impl<E> Default for Sending<E> {
+    fn default() -> Self {
+        Self {
+            heirs: Heirs::default(),
+            owners: HashMap::new(),
+            streams: BTreeMap::new(),
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            homeless: None,
+            number: 0,
+            kept: 0,
+            stable: 0,
+        }
+    }
+}
+
+fn slots_of(mut set: u64) -> impl Iterator<Item = Slot> {
+    std::iter::from_fn(move || {
+        let slot = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (slot < u64::BITS).then_some(slot as Slot)
+    })
+}
+
+/// Owners and their entries.
+impl<E: Clone> Sending<E> {
+    /// An owner from now on, of which the heirs have nothing.
+    pub fn add(&mut self, owner: OwnerId, client: Arc<str>) {
+        let picks = self.heirs.base.pick(&client) | self.heirs.next.pick(&client);
+        for heir in slots_of(picks) {
+            self.streams.entry(heir).or_default().to_fill.push_back(owner);
+        }
+        self.owners.insert(owner, Owner { client, picks, complete: 0 });
+    }
+
+    /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
+    pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
+        self.add(owner, client);
+        if let Some(owner) = self.owners.get_mut(&owner) {
+            owner.complete = owner.picks;
+        }
+    }
+
+    /// What a turn has written down, in order. Entries of other owners are left out.
+    pub fn submit(&mut self, submission: u64, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
+        let mut frames = Vec::new();
+        for copied in entries {
+            let Some(picks) = self.owners.get(&copied.owner).map(|owner| owner.picks) else {
+                continue;
+            };
+            if copied.ends {
+                self.end(copied.owner);
+            }
+            if picks == 0 {
+                if !self.heirs.wanted {
+                    continue;
+                }
+                self.homeless.get_or_insert(submission);
+            }
+            slots_of(picks).for_each(|heir| self.write(&mut frames, heir, Some(submission), &copied));
+            self.tail_bytes += copied.bytes;
+            self.tail.push_back((submission, copied));
+        }
+        frames
+    }
+
+    fn end(&mut self, owner: OwnerId) {
+        self.owners.remove(&owner);
+        for stream in self.streams.values_mut() {
+            stream.work.take_if(|work| work.owner == owner && work.step != Step::Drop);
+        }
+    }
+
+    fn write(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
+        let stream = self.streams.entry(heir).or_default();
+        let open = frames.iter_mut().rev().find(|frame| frame.heir == heir).filter(|open| open.bytes < FRAME_BYTES);
+        let frame = match open {
+            Some(open) => open,
+            None => {
+                self.number += 1;
+                stream.send(self.number, submission);
+                frames.push(Frame { heir, number: self.number, entries: Vec::new(), bytes: 0 });
+                frames.last_mut().expect("it was just pushed")
+            }
+        };
+        frame.entries.push(copied.entry.clone());
+        frame.bytes += copied.bytes;
+        if submission.is_none() {
+            stream.fill_bytes += copied.bytes;
+        }
+        if let Some(sent) = stream.under_way.back_mut() {
+            sent.bytes += copied.bytes;
+            sent.records += 1;
+        }
+    }
+}
+
+/// Heirs come and go.
+impl<E: Clone> Sending<E> {
+    /// The heirs are others, or another node is live, or none any more. Returns the tail for those who were no picks before.
+    pub fn change(&mut self, heirs: Heirs) -> Vec<Frame<E>> {
+        let picks =
+            |owner: &OwnerId, owners: &HashMap<OwnerId, Owner>| owners.get(owner).map_or(0, |owner| owner.picks);
+        let before: HashMap<OwnerId, u64> =
+            self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
+        self.heirs = heirs;
+        self.pick_anew();
+        let mut frames = Vec::new();
+        let tail = std::mem::take(&mut self.tail);
+        for (submission, copied) in &tail {
+            let new = picks(&copied.owner, &self.owners) & !before[&copied.owner];
+            slots_of(new).for_each(|heir| self.write(&mut frames, heir, Some(*submission), copied));
+        }
+        self.tail = tail;
+        self.look_for_homeless();
+        frames
+    }
+
+    fn pick_anew(&mut self) {
+        for stream in self.streams.values_mut() {
+            stream.to_fill.clear();
+        }
+        for (id, owner) in &mut self.owners {
+            let picks = self.heirs.base.pick(&owner.client) | self.heirs.next.pick(&owner.client);
+            for heir in slots_of(owner.picks & !picks) {
+                self.streams.entry(heir).or_default().to_drop.push_back(*id);
+            }
+            owner.picks = picks;
+            owner.complete &= picks;
+            for heir in slots_of(picks & !owner.complete) {
+                self.streams.entry(heir).or_default().to_fill.push_back(*id);
+            }
+        }
+        for (heir, stream) in &mut self.streams {
+            stream.to_fill.make_contiguous().sort_unstable();
+            let Some(work) = stream.work else {
+                continue;
+            };
+            let owner = self.owners.get(&work.owner);
+            match work.step {
+                Step::Drop if owner.is_some_and(|owner| owner.is_pick(*heir)) => stream.work = None,
+                Step::Drop => {}
+                _ if owner.is_some_and(|owner| owner.lacks(*heir)) => stream.to_fill.retain(|id| *id != work.owner),
+                _ => stream.work = None,
+            }
+        }
+    }
+
+    /// The node of that slot is dead, or has lost what it had: nothing that was sent to it counts.
+    pub fn lose(&mut self, heir: Slot) {
+        self.streams.remove(&heir);
+        self.heirs.base.lose(heir);
+        self.heirs.next.lose(heir);
+        for owner in self.owners.values_mut() {
+            owner.picks &= !(1 << heir);
+            owner.complete &= owner.picks;
+        }
+        self.look_for_homeless();
+    }
+
+    fn look_for_homeless(&mut self) {
+        let is_homeless = |copied: &Copied<E>| self.owners.get(&copied.owner).is_some_and(|owner| owner.picks == 0);
+        let first = self.tail.iter().find(|(_, copied)| is_homeless(copied));
+        self.homeless = first.filter(|_| self.heirs.wanted).map(|(submission, _)| *submission);
+        self.settle();
+    }
+}
+
+/// What is stable.
+impl<E: Clone> Sending<E> {
+    /// Everything up to a submission is kept here.
+    pub fn kept(&mut self, submission: u64) {
+        self.kept = self.kept.max(submission);
+        self.settle();
+    }
+
+    /// An heir has accepted every frame up to a number.
+    pub fn accepted(&mut self, heir: Slot, number: u64) {
+        let Some(stream) = self.streams.get_mut(&heir) else {
+            return;
+        };
+        while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
+            if sent.first.is_none() {
+                stream.fill_bytes -= sent.bytes;
+            }
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let missing = self.streams.values().filter_map(Stream::first_unaccepted).chain(self.homeless).min();
+        let stable = missing.map_or(self.kept, |first| self.kept.min(first.saturating_sub(1)));
+        self.stable = self.stable.max(stable);
+        while let Some((_, copied)) = self.tail.pop_front_if(|(submission, _)| *submission <= self.stable) {
+            self.tail_bytes -= copied.bytes;
+        }
+    }
+
+    /// Everything up to this submission is kept here and with the heirs.
+    pub fn stable(&self) -> u64 {
+        self.stable
+    }
+
+    /// Bytes of entries that are remembered until they are stable.
+    pub fn unstable_bytes(&self) -> usize {
+        self.tail_bytes
+    }
+
+    /// What an heir has not accepted, in bytes and in entries.
+    pub fn lag(&self, heir: Slot) -> (usize, usize) {
+        let under_way = self.streams.get(&heir).into_iter().flat_map(|stream| &stream.under_way);
+        under_way.fold((0, 0), |(bytes, records), sent| (bytes + sent.bytes, records + sent.records))
+    }
+
+    /// Owners that no heir was sent completely.
+    pub fn without_copy(&self) -> usize {
+        self.owners.values().filter(|owner| owner.complete == 0).count()
+    }
+}
+
+/// The fill.
+impl<E: Clone> Sending<E> {
+    /// What is to be made next, if any heir can take it.
+    pub fn next_work(&mut self) -> Option<Work> {
+        for (heir, stream) in &mut self.streams {
+            if stream.work.is_some() && stream.making || stream.fill_bytes >= FILL_BYTES_MAX {
+                continue;
+            }
+            let owners = &self.owners;
+            let mut work = stream.work.map(|work| (work.owner, Step::GoOn));
+            while work.is_none()
+                && let Some(owner) = stream.to_drop.pop_front()
+            {
+                let is_pick = owners.get(&owner).is_some_and(|owner| owner.is_pick(*heir));
+                work = (!is_pick).then_some((owner, Step::Drop));
+            }
+            while work.is_none()
+                && let Some(owner) = stream.to_fill.pop_front()
+            {
+                let lacks = owners.get(&owner).is_some_and(|owner| owner.lacks(*heir));
+                work = lacks.then_some((owner, Step::Begin));
+            }
+            if let Some((owner, step)) = work {
+                self.number += 1;
+                stream.work = Some(Work { number: self.number, heir: *heir, owner, step });
+                stream.making = true;
+                return stream.work;
+            }
+        }
+        None
+    }
+
+    /// What [`next_work`](Self::next_work) asked for, as it stands now; `last`: there is no more of it. Nobody waits for it any more if the owner has ended or the
+    /// heirs have changed.
+    pub fn made(&mut self, work: Work, entries: impl IntoIterator<Item = Copied<E>>, last: bool) -> Vec<Frame<E>> {
+        let mut frames = Vec::new();
+        let stream = self.streams.get_mut(&work.heir).filter(|stream| stream.work == Some(work) && stream.making);
+        let Some(stream) = stream else {
+            return frames;
+        };
+        stream.making = false;
+        if last {
+            stream.work = None;
+            if let Some(owner) = self.owners.get_mut(&work.owner).filter(|_| work.step != Step::Drop) {
+                owner.complete |= 1 << work.heir;
+            }
+        }
+        entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
+        frames
+    }
+
+    /// The fill that has just ended: every owner is completely with its pick in next. Told once.
+    pub fn fill_complete(&mut self) -> Option<u64> {
+        let next = &self.heirs.next.slots;
+        let owners = &self.owners;
+        let is_done = next.iter().all(|heir| {
+            let Some(heir) = heir else {
+                return false;
+            };
+            let Some(stream) = self.streams.get_mut(heir) else {
+                return true;
+            };
+            let lacks = |owner: &OwnerId| owners.get(owner).is_some_and(|owner| owner.lacks(*heir));
+            while stream.to_fill.pop_front_if(|owner| !lacks(owner)).is_some() {}
+            stream.to_fill.is_empty() && stream.work.is_none() && stream.fill_bytes == 0
+        });
+        if is_done { self.heirs.fill.take() } else { None }
+    }
+}

@@ -1,0 +1,527 @@
+//! Scripts of one home and its heirs, and a world of them in which nodes are destroyed, come back empty, and inherit nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+const O: OwnerId = OwnerId(1);
+
+/// Heirs of which each is live, at the slot of its number.
+fn heirs(base: &[NodeId], next: &[NodeId], fill: Option<u64>) -> Heirs {
+    let members = |nodes: &[NodeId]| nodes.iter().map(|node| (*node, Some(node.0 as Slot))).collect();
+    Heirs { base: members(base), next: members(next), fill, wanted: true }
+}
+
+fn copied(owner: OwnerId, entry: &'static str) -> Copied<&'static str> {
+    Copied { owner, entry, bytes: entry.len(), ends: entry == "drop" }
+}
+
+fn submit(
+    sending: &mut Sending<&'static str>,
+    submission: u64,
+    entries: &[&'static str],
+) -> Vec<(Slot, u64, Vec<&'static str>)> {
+    plain(sending.submit(submission, entries.iter().map(|entry| copied(O, entry))))
+}
+
+fn plain(frames: Vec<Frame<&'static str>>) -> Vec<(Slot, u64, Vec<&'static str>)> {
+    frames.into_iter().map(|frame| (frame.heir, frame.number, frame.entries)).collect()
+}
+
+fn make(sending: &mut Sending<&'static str>, work: Work, entries: &[&'static str], last: bool) -> Vec<&'static str> {
+    let made = sending.made(work, entries.iter().map(|entry| copied(work.owner, entry)), last);
+    made.into_iter().flat_map(|frame| frame.entries).collect()
+}
+
+/// A client whose pick among all of `nodes` is the last of them.
+fn client_of(nodes: &[NodeId]) -> Arc<str> {
+    let mut names = (0..).map(|n| format!("client-{n}"));
+    names.find(|client| heir_of(client, nodes) == nodes.last().copied()).expect("each is somebody's heir").into()
+}
+
+#[test]
+fn a_submission_is_stable_when_it_is_kept_here_and_at_the_heir() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    assert_eq!(submit(&mut sending, 1, &["begin", "complete", "put 1"]), [(2, 1, vec!["begin", "complete", "put 1"])]);
+    assert!(plain(sending.submit(2, [copied(OwnerId(9), "a lease")])).is_empty(), "it is no session's");
+    assert_eq!(submit(&mut sending, 3, &["put 2"]), [(2, 2, vec!["put 2"])]);
+    assert_eq!(sending.lag(2), (23, 4));
+    sending.accepted(2, 1);
+    assert_eq!(sending.stable(), 0, "it is not kept here");
+    sending.kept(3);
+    assert_eq!((sending.stable(), sending.unstable_bytes()), (2, 5));
+    sending.accepted(2, 2);
+    assert_eq!((sending.stable(), sending.unstable_bytes(), sending.lag(2)), (3, 0, (0, 0)));
+    assert_eq!(
+        (sending.next_work(), sending.without_copy()),
+        (None, 0),
+        "a session that is new has its copy from the start"
+    );
+}
+
+#[test]
+fn without_heirs_what_is_kept_is_stable() {
+    let mut sending = Sending::default();
+    sending.add(O, "c".into());
+    assert!(submit(&mut sending, 1, &["put 1"]).is_empty());
+    sending.kept(1);
+    assert_eq!((sending.stable(), sending.unstable_bytes()), (1, 0));
+}
+
+#[test]
+fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_first() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.add(O, "c".into());
+    assert_eq!(submit(&mut sending, 1, &["put 1"]).len(), 1);
+    submit(&mut sending, 2, &["put 2"]);
+    sending.accepted(2, 1);
+    sending.kept(1);
+    assert_eq!(sending.stable(), 1);
+    sending.accepted(2, 2);
+    sending.lose(2);
+    assert_eq!(submit(&mut sending, 3, &["delete 1"]), []);
+    sending.kept(3);
+    assert_eq!(sending.stable(), 1, "what the lost heir had is here alone");
+    // The lost one stays in the base, and no other takes its place there.
+    let mut next = heirs(&[B], &[C], Some(7));
+    next.base.lose(2);
+    assert_eq!(plain(sending.change(next)), [(3, 3, vec!["put 2", "delete 1"])]);
+    let work = sending.next_work().expect("it lacks the session");
+    assert_eq!((work.heir, work.owner, work.step), (3, O, Step::Begin));
+    assert_eq!(make(&mut sending, work, &["begin", "put 2", "complete"], true), ["begin", "put 2", "complete"]);
+    assert_eq!(sending.stable(), 1);
+    sending.accepted(3, 3);
+    assert_eq!((sending.stable(), sending.fill_complete()), (3, None), "the fill is not accepted");
+    sending.accepted(3, 5);
+    assert_eq!((sending.fill_complete(), sending.fill_complete()), (Some(7), None), "told once");
+}
+
+#[test]
+fn both_picks_must_have_it_and_the_old_one_drops_its_copy_in_the_end() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, client_of(&[B, C]));
+    submit(&mut sending, 1, &["begin", "complete"]);
+    assert_eq!(plain(sending.change(heirs(&[B], &[B, C], Some(4)))), [(3, 2, vec!["begin", "complete"])]);
+    let put = submit(&mut sending, 2, &["put 1"]);
+    assert_eq!(put, [(2, 3, vec!["put 1"]), (3, 4, vec!["put 1"])]);
+    sending.kept(2);
+    sending.accepted(2, 3);
+    assert_eq!(sending.stable(), 0);
+    sending.accepted(3, 4);
+    assert_eq!(sending.stable(), 2);
+    let work = sending.next_work().expect("it lacks the session");
+    assert_eq!(sending.next_work(), None, "one at a time");
+    make(&mut sending, work, &["begin"], false);
+    let more = sending.next_work().expect("the rest");
+    assert_eq!((more.owner, more.step), (O, Step::GoOn));
+    assert!(make(&mut sending, work, &["late"], true).is_empty(), "that was asked for earlier");
+    make(&mut sending, more, &["put 1", "complete"], true);
+    sending.accepted(3, u64::MAX);
+    assert_eq!(sending.fill_complete(), Some(4));
+    assert!(sending.change(heirs(&[B, C], &[], None)).is_empty());
+    let work = sending.next_work().expect("a copy too many");
+    assert_eq!((work.heir, work.owner, work.step), (2, O, Step::Drop));
+    make(&mut sending, work, &["drop"], true);
+    assert_eq!(sending.next_work(), None);
+    // The next fill finds everything in its place.
+    sending.change(heirs(&[B, C], &[B, C], Some(9)));
+    sending.accepted(2, u64::MAX);
+    assert_eq!((sending.next_work(), sending.fill_complete()), (None, Some(9)));
+}
+
+#[test]
+fn a_pick_that_was_to_drop_its_copy_begins_it_anew() {
+    let mut sending = Sending::default();
+    sending.begin(O, client_of(&[B, C]));
+    sending.change(heirs(&[B], &[], None));
+    sending.change(heirs(&[B, C], &[], None));
+    let work = sending.next_work().expect("a copy too many at B");
+    assert_eq!(work.step, Step::Drop);
+    submit(&mut sending, 1, &["put 1"]);
+    assert_eq!(plain(sending.change(heirs(&[B], &[], None))).len(), 1);
+    assert!(make(&mut sending, work, &["drop"], true).is_empty(), "the tail would go with it");
+    let steps: Vec<_> = std::iter::from_fn(|| sending.next_work()).map(|work| (work.heir, work.step)).collect();
+    assert_eq!(steps, [(2, Step::Begin), (3, Step::Drop)]);
+}
+
+#[test]
+fn a_fill_waits_while_its_heir_has_much_to_accept() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[], &[B], Some(1)));
+    sending.add(O, "c".into());
+    sending.add(OwnerId(2), "d".into());
+    let work = sending.next_work().expect("the first one");
+    let large = |owner| Copied { owner, entry: "put", bytes: FRAME_BYTES, ends: false };
+    let frames = sending.made(work, (0..16).map(|_| large(O)), true);
+    assert_eq!(frames.len(), 16, "none of them is much longer than a frame should be");
+    assert_eq!(sending.next_work(), None);
+    sending.accepted(2, frames[0].number);
+    let work = sending.next_work().expect("there is room");
+    assert_eq!(work.owner, OwnerId(2));
+    sending.submit(1, [copied(OwnerId(2), "drop")]);
+    assert!(sending.made(work, [large(OwnerId(2))], true).is_empty(), "it has ended");
+    sending.accepted(2, u64::MAX);
+    assert_eq!(sending.fill_complete(), Some(1));
+}
+
+/// An entry as a heir understands it. `at`: the last submission whose effects it has, or brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Entry {
+    Begin,
+    Put { item: u64, version: u64, at: u64 },
+    Delete { item: u64, at: u64 },
+    Complete,
+    Drop,
+}
+
+type Items = BTreeMap<u64, u64>;
+
+#[derive(Debug, Default)]
+struct Copy {
+    items: Items,
+    complete: bool,
+    /// The last submission of which it was told.
+    at: u64,
+}
+
+#[derive(Default)]
+struct HeirNode {
+    queue: VecDeque<Frame<(OwnerId, Entry)>>,
+    copies: BTreeMap<OwnerId, Copy>,
+    stale: bool,
+}
+
+impl HeirNode {
+    fn take(&mut self, owner: OwnerId, entry: Entry) {
+        let copy = self.copies.entry(owner).or_default();
+        match entry {
+            Entry::Begin => (copy.items, copy.complete) = (Items::new(), false),
+            Entry::Put { item, version, at } => {
+                copy.items.insert(item, version);
+                copy.at = copy.at.max(at);
+            }
+            Entry::Delete { item, at } => {
+                copy.items.remove(&item);
+                copy.at = copy.at.max(at);
+            }
+            Entry::Complete => copy.complete = true,
+            Entry::Drop => drop(self.copies.remove(&owner)),
+        }
+    }
+}
+
+struct Session {
+    client: Arc<str>,
+    items: Items,
+}
+
+/// One home, and the nodes that may be its heirs.
+struct World {
+    sending: Sending<(OwnerId, Entry)>,
+    sessions: BTreeMap<OwnerId, Session>,
+    turn: Vec<Copied<(OwnerId, Entry)>>,
+    /// What was submitted while another node was live.
+    log: Vec<(u64, OwnerId)>,
+    submission: u64,
+    stable: u64,
+    live: BTreeMap<NodeId, HeirNode>,
+    base: BTreeSet<NodeId>,
+    next: Option<(u64, BTreeSet<NodeId>)>,
+    /// What is being made, and the items that are left of what was begun.
+    asked: VecDeque<Work>,
+    left: BTreeMap<(Slot, OwnerId), Vec<u64>>,
+    number: u64,
+}
+
+const NODES: [NodeId; 4] = [NodeId(2), NodeId(3), NodeId(4), NodeId(5)];
+const ENTRY_BYTES: usize = 40_000;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Begin,
+    Inherit(u8),
+    Change(usize, u64),
+    End(usize),
+    Submit,
+    Keep(u64),
+    Accept(usize, usize),
+    Destroy(usize),
+    Return(usize),
+    Fill,
+    Ask,
+    Work(bool),
+    Filled,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        1 => Just(Op::Begin),
+        1 => (0..9_u8).prop_map(Op::Inherit),
+        9 => (any::<usize>(), 0..6_u64).prop_map(|(session, item)| Op::Change(session, item)),
+        1 => any::<usize>().prop_map(Op::End),
+        6 => Just(Op::Submit),
+        3 => (0..3_u64).prop_map(Op::Keep),
+        6 => (0..4_usize, 1..4_usize).prop_map(|(node, frames)| Op::Accept(node, frames)),
+        1 => (0..4_usize).prop_map(Op::Destroy),
+        1 => (0..4_usize).prop_map(Op::Return),
+        1 => Just(Op::Fill),
+        2 => Just(Op::Ask),
+        6 => any::<bool>().prop_map(Op::Work),
+        2 => Just(Op::Filled),
+    ]
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            sending: Sending::default(),
+            sessions: BTreeMap::new(),
+            turn: Vec::new(),
+            log: Vec::new(),
+            submission: 0,
+            stable: 0,
+            live: NODES[..2].iter().map(|node| (*node, HeirNode::default())).collect(),
+            base: BTreeSet::new(),
+            next: None,
+            asked: VecDeque::new(),
+            left: BTreeMap::new(),
+            number: 0,
+        };
+        world.tell();
+        world
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Begin => {
+                let owner = self.session();
+                self.sending.begin(owner, self.sessions[&owner].client.clone());
+                self.write(owner, Entry::Begin);
+                self.write(owner, Entry::Complete);
+            }
+            Op::Inherit(items) => {
+                let owner = self.session();
+                let items = (100..100 + u64::from(items)).map(|item| (item, 0)).collect();
+                self.sessions.get_mut(&owner).expect("it is new").items = items;
+                self.sending.add(owner, self.sessions[&owner].client.clone());
+            }
+            Op::Change(session, item) => self.on_session(session, |world, owner| world.change(owner, item)),
+            Op::End(session) => self.on_session(session, |world, owner| {
+                world.sessions.remove(&owner);
+                world.write(owner, Entry::Drop);
+            }),
+            Op::Submit => self.submit(),
+            Op::Keep(behind) => self.sending.kept(self.submission.saturating_sub(behind)),
+            Op::Accept(node, frames) => self.accept(NODES[node], frames),
+            Op::Destroy(node) => self.destroy(NODES[node]),
+            Op::Return(node) => {
+                let stale = self.base.contains(&NODES[node]);
+                self.live.entry(NODES[node]).or_insert_with(|| HeirNode { stale, ..HeirNode::default() });
+                self.tell();
+            }
+            Op::Fill => {
+                self.number += 1;
+                self.next = Some((self.number, self.live.keys().copied().collect()));
+                self.tell();
+            }
+            Op::Ask => self.asked.extend(self.sending.next_work()),
+            Op::Work(all) => self.work(all),
+            Op::Filled => self.filled(),
+        }
+        self.judge();
+    }
+
+    fn session(&mut self) -> OwnerId {
+        self.number += 1;
+        let client = format!("client-{}", self.number).into();
+        self.sessions.insert(OwnerId(self.number), Session { client, items: Items::new() });
+        OwnerId(self.number)
+    }
+
+    fn on_session(&mut self, session: usize, then: impl FnOnce(&mut World, OwnerId)) {
+        if let Some(owner) = self.sessions.keys().nth(session % self.sessions.len().max(1)).copied() {
+            then(self, owner);
+        }
+    }
+
+    /// The item comes, or goes.
+    fn change(&mut self, owner: OwnerId, item: u64) {
+        self.number += 1;
+        let (version, at) = (self.number, self.submission + 1);
+        let items = &mut self.sessions.get_mut(&owner).expect("it is there").items;
+        if items.remove(&item).is_none() {
+            items.insert(item, version);
+            self.write(owner, Entry::Put { item, version, at });
+        } else {
+            self.write(owner, Entry::Delete { item, at });
+        }
+    }
+
+    fn write(&mut self, owner: OwnerId, entry: Entry) {
+        let ends = entry == Entry::Drop;
+        self.turn.push(Copied { owner, entry: (owner, entry), bytes: ENTRY_BYTES, ends });
+    }
+
+    fn submit(&mut self) {
+        self.submission += 1;
+        if !self.live.is_empty() {
+            let told =
+                self.turn.iter().filter(|copied| matches!(copied.entry.1, Entry::Put { .. } | Entry::Delete { .. }));
+            self.log.extend(told.map(|copied| (self.submission, copied.owner)));
+        }
+        let frames = self.sending.submit(self.submission, std::mem::take(&mut self.turn));
+        self.send(frames);
+    }
+
+    fn send(&mut self, frames: Vec<Frame<(OwnerId, Entry)>>) {
+        for frame in frames {
+            let heir = self.live.get_mut(&NodeId(frame.heir.into())).expect("nothing is sent to the dead");
+            assert!(heir.queue.back().is_none_or(|earlier| earlier.number < frame.number));
+            heir.queue.push_back(frame);
+        }
+    }
+
+    fn accept(&mut self, node: NodeId, frames: usize) {
+        let Some(heir) = self.live.get_mut(&node) else {
+            return;
+        };
+        for frame in heir.queue.drain(..frames.min(heir.queue.len())).collect::<Vec<_>>() {
+            frame.entries.into_iter().for_each(|(owner, entry)| heir.take(owner, entry));
+            self.sending.accepted(node.0 as Slot, frame.number);
+        }
+    }
+
+    fn destroy(&mut self, node: NodeId) {
+        if self.live.remove(&node).is_some() {
+            self.next.take_if(|(_, next)| next.contains(&node));
+            self.sending.lose(node.0 as Slot);
+            self.tell();
+        }
+    }
+
+    /// The state of the heirs has changed.
+    fn tell(&mut self) {
+        let slot = |node: &NodeId| self.live.contains_key(node).then_some(node.0 as Slot);
+        let is_stale = |node: &NodeId| self.live.get(node).is_some_and(|heir| heir.stale);
+        let heirs = Heirs {
+            base: self.base.iter().map(|node| (*node, slot(node).filter(|_| !is_stale(node)))).collect(),
+            next: self.next.iter().flat_map(|(_, next)| next).map(|node| (*node, slot(node))).collect(),
+            fill: self.next.as_ref().map(|(fill, _)| *fill),
+            wanted: !self.live.is_empty(),
+        };
+        let frames = self.sending.change(heirs);
+        self.send(frames);
+    }
+
+    /// Makes the next part of what some heir lacks: one item, or `all`.
+    fn work(&mut self, all: bool) {
+        self.asked.extend(self.sending.next_work());
+        let Some(work) = self.asked.pop_front() else {
+            return;
+        };
+        let (owner, place) = (work.owner, (work.heir, work.owner));
+        let items = |world: &World| world.sessions.get(&owner).map(|session| session.items.clone()).unwrap_or_default();
+        let mut left = match work.step {
+            Step::Begin => items(self).into_keys().collect(),
+            Step::GoOn => self.left.remove(&place).expect("it was begun"),
+            Step::Drop => Vec::new(),
+        };
+        let rest = left.split_off(left.len().min(if all { usize::MAX } else { 1 }));
+        let there = |item: u64| Some(Entry::Put { item, version: *items(self).get(&item)?, at: 0 });
+        let mut made: Vec<Entry> = left.into_iter().filter_map(there).collect();
+        match work.step {
+            Step::Begin => made.insert(0, Entry::Begin),
+            Step::GoOn => {}
+            Step::Drop => made.push(Entry::Drop),
+        }
+        let last = rest.is_empty();
+        if last && work.step != Step::Drop {
+            made.push(Entry::Complete);
+        }
+        let made =
+            made.into_iter().map(|entry| Copied { owner, entry: (owner, entry), bytes: ENTRY_BYTES, ends: false });
+        let frames = self.sending.made(work, made, last);
+        self.send(frames);
+        self.left.insert(place, rest);
+    }
+
+    fn filled(&mut self) {
+        let Some(fill) = self.sending.fill_complete() else {
+            return;
+        };
+        let (began, next) = self.next.take().expect("there is a fill");
+        assert_eq!(fill, began);
+        for (id, session) in &self.sessions {
+            let is_new = self.turn.iter().any(|copied| copied.owner == *id);
+            let pick = heir_of(&session.client, &next.iter().copied().collect::<Vec<_>>());
+            let Some(heir) = pick.map(|pick| &self.live[&pick]) else {
+                continue;
+            };
+            let complete = heir.copies.get(id).is_some_and(|copy| copy.complete);
+            let comes =
+                heir.queue.iter().flat_map(|frame| &frame.entries).any(|entry| *entry == (*id, Entry::Complete));
+            assert!(complete || comes || is_new, "{id:?} is not at its pick");
+        }
+        self.base = next;
+        self.live.values_mut().for_each(|heir| heir.stale = false);
+        self.tell();
+    }
+
+    fn judge(&mut self) {
+        let stable = self.sending.stable();
+        assert!(stable >= self.stable && stable <= self.submission);
+        let passed = self.log.iter().filter(|(at, _)| (self.stable + 1..=stable).contains(at));
+        for (at, owner) in passed.filter(|(_, owner)| self.sessions.contains_key(owner)) {
+            let has = |heir: &HeirNode| heir.copies.get(owner).is_some_and(|copy| copy.at >= *at);
+            assert!(self.live.is_empty() || self.live.values().any(has), "{at} of {owner:?} is here alone");
+        }
+        self.stable = stable;
+    }
+
+    /// Everything is accepted and filled.
+    fn rest(&mut self) {
+        self.submit();
+        self.run(Op::Fill);
+        loop {
+            NODES.iter().for_each(|node| self.accept(*node, usize::MAX));
+            let before = (self.sending.number, self.next.clone());
+            self.run(Op::Work(true));
+            self.run(Op::Filled);
+            let idle = self.live.values().all(|heir| heir.queue.is_empty());
+            if idle && before == (self.sending.number, None) {
+                break;
+            }
+        }
+        self.run(Op::Keep(0));
+        assert_eq!((self.stable, self.sending.unstable_bytes()), (self.submission, 0));
+        let nodes: Vec<NodeId> = self.live.keys().copied().collect();
+        for (node, heir) in &self.live {
+            let picked = self.sessions.iter().filter(|(_, session)| heir_of(&session.client, &nodes) == Some(*node));
+            let expected: BTreeMap<_, _> = picked.map(|(id, session)| (*id, &session.items)).collect();
+            let copies: BTreeMap<_, _> = heir.copies.iter().map(|(id, copy)| (*id, &copy.items)).collect();
+            assert_eq!(copies, expected, "of {node:?}");
+            assert!(heir.copies.values().all(|copy| copy.complete));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_is_stable_is_on_two_nodes_and_copies_become_complete(ops in proptest::collection::vec(op(), 1..160)) {
+        let mut world = World::new();
+        for op in ops {
+            world.run(op);
+        }
+        world.rest();
+    }
+}
