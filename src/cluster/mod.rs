@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
 //! | [`applied_waits`] | who waits until every node routes with a state |
-//! | [`copies`] | what heirs have of the sessions of this node |
+//! | [`copies`] | the copies of sessions: at their home, and at its heirs |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
 //!
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.

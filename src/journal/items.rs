@@ -20,6 +20,9 @@ const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const SHARED: u8 = 0x10;
 
+/// Where the value of a message says when it expires: behind version, kind, flags, packet identifier and size.
+const EXPIRES_AT: usize = 1 + 1 + 1 + 2 + 4;
+
 /// Whose session it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
@@ -95,6 +98,16 @@ pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restor
         _ => return None,
     };
     source.end(restored)
+}
+
+/// Changes when the message of an item expires, if it does.
+pub(super) fn change_expiry(value: &mut [u8], change: impl FnOnce(u64) -> u64) {
+    if let [VERSION, MESSAGE, flags, ..] = *value
+        && flags & EXPIRES != 0
+        && let Some(at) = value.get_mut(EXPIRES_AT..).and_then(<[u8]>::first_chunk_mut)
+    {
+        *at = change(u64::from_le_bytes(*at)).to_le_bytes();
+    }
 }
 
 fn encode_subscription(out: &mut Value, filter: &str, subscription: Subscription) {

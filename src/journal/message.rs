@@ -13,6 +13,9 @@ const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const STAMPED: u8 = 0x10;
 
+/// Where a body says when it expires: behind version, flags, node, shard and sequence.
+const EXPIRES_AT: usize = 1 + 1 + 8 + 2 + 8;
+
 impl Body for Message {
     fn id(&self) -> BodyId {
         let MessageId { node, shard, sequence } = self.id;
@@ -69,4 +72,14 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
         retain: flags & RETAIN != 0,
         expires_at,
     })
+}
+
+/// Changes when the message of a body of this version expires, if it does.
+pub(super) fn change_expiry(body: &mut [u8], change: impl FnOnce(u64) -> u64) {
+    if let [VERSION, flags, ..] = *body
+        && flags & EXPIRES != 0
+        && let Some(at) = body.get_mut(EXPIRES_AT..).and_then(<[u8]>::first_chunk_mut)
+    {
+        *at = change(u64::from_le_bytes(*at)).to_le_bytes();
+    }
 }

@@ -1,14 +1,17 @@
 //! The state of a node as it is on disk: which owners there are, and the bytes of their items and bodies.
 //!
 //! Everything is an item of an owner (see `holdfast_storage`): a session has its header and the items of [`crate::session::Item`], the leases have one item for each
-//! lease, the retained messages one for each topic that has one, or had one, and each shard one for each stream of another node. A message is a body, shared by all items that need it. The first byte of each
+//! lease, the retained messages one for each topic that has one, or had one, and each shard one for each stream of another node. The copies that other nodes hold here have owners
+//! of their own. A message is a body, shared by all items that need it. The first byte of each
 //! is the version of its form, so that a later program can read what this one wrote.
 //!
-//! [`lines`] is the same state for people and other programs, [`wire`] a session for another node.
+//! [`lines`] is the same state for people and other programs, [`wire`] a session for another node, [`CopyWriter`] the changes of sessions for their heirs.
 //!
 //! Pure. Test to read first: `tests::what_is_written_is_read`.
 
 mod bytes;
+mod copied;
+mod copy;
 mod items;
 mod leases;
 pub mod lines;
@@ -21,6 +24,8 @@ pub mod wire;
 
 use holdfast_storage::{ItemId, OwnerId};
 
+pub use copied::{copied_entry, decode_copied_header, decode_stream};
+pub use copy::{CopyWriter, MalformedCopy, read_copy};
 pub use items::{Header, decode_item, encode_header, encode_item};
 pub use leases::{decode_lease, encode_lease, lease_entries};
 pub use marks::{Mark, decode_mark, first_mark, mark_entry, shard_of_mark};

@@ -31,7 +31,7 @@ const SEEN: u8 = 2;
 const END: u8 = 3;
 
 /// Bytes of an item at the most: two texts, and 65,000 subscription identifiers.
-const ITEM_BYTES_MAX: usize = 400 * 1024;
+pub(super) const ITEM_BYTES_MAX: usize = 400 * 1024;
 /// Bytes of a body at the most: a packet, and two texts that are not part of it.
 const BODY_BYTES_MAX: usize = REMAINING_LENGTH_MAX + 256 * 1024;
 /// Bytes of all subscriptions: the filters, and what goes with each.
@@ -40,7 +40,7 @@ const YIELD_BYTES_MAX: usize = 16 * limits::SUBSCRIPTION_BYTES_MAX;
 const STREAMS_MAX: usize = 64 * limits::SHARDS_MAX;
 
 /// A session that gives a million positions a second reaches it in a hundred thousand years.
-const POSITION_MAX: Position = 1 << 62;
+pub(super) const POSITION_MAX: Position = 1 << 62;
 
 /// Why bytes are not a session, or not one that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -118,13 +118,12 @@ impl YieldReader {
         while !source.0.is_empty() {
             let position = source.u64().ok_or(WireError::Unfinished)?;
             let item = source.blob().ok_or(WireError::Unfinished)?;
-            let Some(Restored::Subscription { filter, subscription }) = decode_any_item(position, item) else {
+            let restored = decode_any_item(position, item).filter(can_be);
+            let Some(Restored::Subscription { filter, subscription }) = restored else {
                 return Err(WireError::Malformed("not a subscription"));
             };
             let in_order = subscriptions.last().map_or(0, |(last, ..)| *last) < position && position < POSITION_MAX;
-            let is_filter = TopicFilter::parse(&filter)
-                .is_ok_and(|filter| filter.share.is_none() || !subscription.options.no_local);
-            if !in_order || !is_filter || !are_ids(subscription.subscription_id) || !filters.insert(filter.clone()) {
+            if !in_order || !filters.insert(filter.clone()) {
                 return Err(WireError::Malformed("a subscription that cannot be"));
             }
             subscriptions.push((position, filter, subscription));
@@ -366,7 +365,7 @@ impl StateReader {
             _ => return Err(WireError::Malformed("a body that belongs to nothing")),
         };
         let is_position = position > 0 && position < POSITION_MAX;
-        if !is_position || !self.positions.insert(position) || !self.fits(&restored) {
+        if !is_position || !can_be(&restored) || !self.positions.insert(position) || !self.fits(&restored) {
             return Err(WireError::Malformed("an item that cannot be there"));
         }
         Ok(Some(Record::Item(position, restored)))
@@ -378,16 +377,29 @@ impl StateReader {
             Restored::Subscription { .. } => false,
             Restored::Accepted { packet_id } => self.accepted.insert(*packet_id),
             Restored::Received { packet_id } => self.inflight.insert(*packet_id),
-            Restored::Message { queued, packet_id } => {
-                let share = queued.share.as_deref().map(TopicFilter::parse);
-                let share_is = share.is_none_or(|share| share.is_ok_and(|filter| filter.share.is_some()));
-                let in_order = match packet_id {
-                    Some(packet_id) => queued.qos != QoS::AtMostOnce && self.inflight.insert(*packet_id),
-                    None => std::mem::replace(&mut self.queued, queued.position) < queued.position,
-                };
-                share_is && in_order && are_ids(queued.subscription_ids.as_slice().iter().copied())
+            Restored::Message { packet_id: Some(packet_id), .. } => self.inflight.insert(*packet_id),
+            Restored::Message { queued, packet_id: None } => {
+                std::mem::replace(&mut self.queued, queued.position) < queued.position
             }
         }
+    }
+}
+
+/// Whether an item is one that a session can have, whatever else it has.
+pub(super) fn can_be(restored: &Restored) -> bool {
+    match restored {
+        Restored::Subscription { filter, subscription } => {
+            let no_local = subscription.options.no_local;
+            TopicFilter::parse(filter).is_ok_and(|filter| filter.share.is_none() || !no_local)
+                && are_ids(subscription.subscription_id)
+        }
+        Restored::Message { queued, packet_id } => {
+            let share = queued.share.as_deref().map(TopicFilter::parse);
+            share.is_none_or(|share| share.is_ok_and(|filter| filter.share.is_some()))
+                && (packet_id.is_none() || queued.qos != QoS::AtMostOnce)
+                && are_ids(queued.subscription_ids.as_slice().iter().copied())
+        }
+        Restored::Accepted { .. } | Restored::Received { .. } => true,
     }
 }
 
@@ -410,7 +422,8 @@ fn bounded_blob<'a>(source: &mut Source<'a>, max: usize) -> Result<Option<&'a [u
     Ok(source.take(length as usize))
 }
 
-fn decode_body(body: &[u8], now: u64) -> Option<Message> {
+/// The message of a body in which the place of its time is taken by what is left of it.
+pub(super) fn decode_body(body: &[u8], now: u64) -> Option<Message> {
     let message = decode_message(body)?;
     topic::name::validate(&message.topic).ok()?;
     let expires_at = message.expires_at.map(|left| now.saturating_add(left));

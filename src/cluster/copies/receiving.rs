@@ -1,0 +1,318 @@
+//! What a node has of the sessions of others: for each shard of another node the sessions that it copies here, with the values of their items, and the streams that
+//! they have seen. The bodies are on disk alone.
+//!
+//! Owner: the shard that reads the connection of that home. It carries out what [`Copies::handle`] says in one submission, so that what is on disk is what the home had
+//! at the end of one of its turns, and never a part of a turn. A start puts everything back with [`Copies::restore_session`] and [`Copies::restore_streams`].
+//!
+//! # Invariants
+//! - A frame counts once, however often it comes: its number is written down with it, and numbers of a home grow, also over its restarts.
+//! - A copy that is complete has what the home had when it sent the last frame; so the home begins a copy anew whenever an heir may have missed something.
+//! - Nothing is written of an owner that was not begun, and no item deleted that is not there: the storage would wait for it.
+//!
+//! Test to read first: `tests::a_copy_is_begun_filled_and_followed`; then `tests::a_complete_copy_is_what_its_home_had`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use holdfast_raft::NodeId;
+use holdfast_storage::{ItemId, OwnerId, Value};
+use thiserror::Error;
+
+use crate::limits;
+use crate::mqtt::{Message, MessageId};
+
+use super::{CopyEntry, CopyHeader, Home};
+
+/// Streams: the shards of all nodes there can be.
+const STREAMS_MAX: usize = 64 * limits::SHARDS_MAX;
+
+/// About what an item takes in memory beside its value, and a session beside its items.
+const ITEM_BYTES: usize = 64;
+const SESSION_BYTES: usize = 256;
+
+/// What the own storage has to hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    Header {
+        owner: OwnerId,
+        header: CopyHeader,
+    },
+    Put {
+        owner: OwnerId,
+        item: ItemId,
+        value: Value,
+        body: Option<Arc<Message>>,
+    },
+    /// An item of the owner of a home's streams.
+    Stream {
+        owner: OwnerId,
+        item: ItemId,
+        id: MessageId,
+    },
+    Delete {
+        owner: OwnerId,
+        item: ItemId,
+    },
+    Drop {
+        owner: OwnerId,
+    },
+}
+
+/// The home holds more sessions here than one can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the copies of one shard of another node take more memory than they may")]
+pub struct TooMuch;
+
+/// The copy of one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// Its owner here. Of two copies of one session the one with the greater owner is the newer.
+    pub owner: OwnerId,
+    pub client_id: Arc<str>,
+    pub began: u64,
+    /// One that is not is of no use when its home dies.
+    pub complete: bool,
+    pub items: BTreeMap<ItemId, Value>,
+}
+
+impl Copied {
+    fn bytes(&self) -> usize {
+        SESSION_BYTES + self.client_id.len() + self.items.values().map(item_bytes).sum::<usize>()
+    }
+
+    fn write_header(&self, home: Home, owner: OwnerId) -> Write {
+        let (client_id, began, complete) = (self.client_id.clone(), self.began, self.complete);
+        Write::Header { owner: self.owner, header: CopyHeader::Session { home, owner, client_id, began, complete } }
+    }
+}
+
+fn item_bytes(value: &Value) -> usize {
+    ITEM_BYTES + value.len()
+}
+
+/// Everything of one shard of a node that is dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Whose items say which streams these sessions have seen.
+    pub streams_owner: Option<OwnerId>,
+    /// The last message of each stream that they have seen, in no order.
+    pub seen: Vec<MessageId>,
+    pub sessions: Vec<Copied>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Copies {
+    homes: BTreeMap<Home, OfHome>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OfHome {
+    /// That of the streams; none before the first frame.
+    owner: Option<OwnerId>,
+    /// The number of the last frame that counts.
+    up_to: u64,
+    streams: HashMap<(u64, u16), Stream>,
+    /// By their owners at home.
+    sessions: HashMap<OwnerId, Copied>,
+    /// Of the memory that the sessions take.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stream {
+    item: ItemId,
+    sequence: u64,
+}
+
+impl Copies {
+    /// A frame has come from a home, whose number in the stream of that home is `sequence`. Returns what to write for it, all in one submission. `new_owner` gives owners
+    /// that there never were, each greater than those before.
+    ///
+    /// # Errors
+    /// When there is no room for more; nothing of the frame counts then.
+    pub fn handle(
+        &mut self,
+        home: Home,
+        sequence: u64,
+        entries: Vec<CopyEntry>,
+        mut new_owner: impl FnMut() -> OwnerId,
+    ) -> Result<Vec<Write>, TooMuch> {
+        let of_home = self.homes.entry(home).or_default();
+        if sequence <= of_home.up_to {
+            return Ok(Vec::new());
+        }
+        // A frame is small beside the bound.
+        if of_home.bytes > limits::COPIED_BYTES_MAX {
+            return Err(TooMuch);
+        }
+        let mut frame = Frame { home, of_home, moved: BTreeSet::new(), writes: Vec::with_capacity(entries.len() + 1) };
+        entries.into_iter().for_each(|entry| frame.take(entry, &mut new_owner));
+        Ok(frame.end(sequence, &mut new_owner))
+    }
+
+    /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there were two of it, as damage may leave behind.
+    pub fn restore_session(&mut self, home: Home, owner: OwnerId, copied: Copied) -> Option<OwnerId> {
+        let of_home = self.homes.entry(home).or_default();
+        if let Some(other) = of_home.sessions.get(&owner)
+            && other.owner > copied.owner
+        {
+            return Some(copied.owner);
+        }
+        of_home.bytes += copied.bytes();
+        let older = of_home.sessions.insert(owner, copied)?;
+        of_home.bytes -= older.bytes();
+        Some(older.owner)
+    }
+
+    /// Puts back what was found of the streams of a home: `owner` has `items`.
+    pub fn restore_streams(&mut self, home: Home, owner: OwnerId, up_to: u64, items: &[(ItemId, MessageId)]) {
+        let of_home = self.homes.entry(home).or_default();
+        of_home.owner = Some(owner);
+        of_home.up_to = up_to;
+        for (item, id) in items {
+            of_home.streams.insert((id.node, id.shard), Stream { item: *item, sequence: id.sequence });
+        }
+    }
+
+    /// The nodes that have copies here.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let mut last = None;
+        self.homes.keys().map(|home| home.node).filter(move |node| last.replace(*node) != Some(*node))
+    }
+
+    /// The node is dead: its copies are no longer copies. What is not entered as a session is to be dropped.
+    pub fn take(&mut self, node: NodeId) -> Vec<Taken> {
+        let of_node = self.homes.extract_if(.., |home, _| home.node == node);
+        let taken = of_node.map(|(_, OfHome { owner, streams, sessions, .. })| Taken {
+            streams_owner: owner,
+            seen: streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect(),
+            sessions: sessions.into_values().collect(),
+        });
+        taken.collect()
+    }
+
+    /// The sessions of a node have changed their heirs: those that `keep` does not name have theirs elsewhere. Returns what to write.
+    pub fn retain(&mut self, node: NodeId, keep: impl Fn(&str) -> bool) -> Vec<Write> {
+        let mut writes = Vec::new();
+        for (_, of_home) in self.homes.iter_mut().filter(|(home, _)| home.node == node) {
+            for (_, copied) in of_home.sessions.extract_if(|_, copied| !keep(&copied.client_id)) {
+                of_home.bytes -= copied.bytes();
+                writes.push(Write::Drop { owner: copied.owner });
+            }
+        }
+        writes
+    }
+
+    /// Nothing that the node has here is of any use: it began anew, or others have inherited from it. Returns what to write.
+    pub fn forget(&mut self, node: NodeId) -> Vec<Write> {
+        let owners = self.take(node).into_iter().flat_map(|taken| {
+            let sessions = taken.sessions.into_iter().map(|copied| copied.owner);
+            sessions.chain(taken.streams_owner)
+        });
+        owners.map(|owner| Write::Drop { owner }).collect()
+    }
+}
+
+/// One frame while its entries are taken.
+struct Frame<'a> {
+    home: Home,
+    of_home: &'a mut OfHome,
+    /// The streams that have moved on with it.
+    moved: BTreeSet<(u64, u16)>,
+    writes: Vec<Write>,
+}
+
+impl Frame<'_> {
+    fn take(&mut self, entry: CopyEntry, new_owner: &mut impl FnMut() -> OwnerId) {
+        match entry {
+            CopyEntry::Begin { owner, client_id, began } => {
+                self.drop(owner);
+                let copied = Copied { owner: new_owner(), client_id, began, complete: false, items: BTreeMap::new() };
+                self.writes.push(copied.write_header(self.home, owner));
+                self.of_home.bytes += copied.bytes();
+                self.of_home.sessions.insert(owner, copied);
+            }
+            CopyEntry::Put { owner, item, value, body } => {
+                if let Some(message) = &body {
+                    self.note(message.id);
+                }
+                self.put(owner, item, value, body);
+            }
+            CopyEntry::Delete { owner, item } => self.delete(owner, item),
+            CopyEntry::Drop { owner } => self.drop(owner),
+            CopyEntry::Complete { owner } => {
+                if let Some(copied) = self.of_home.sessions.get_mut(&owner) {
+                    copied.complete = true;
+                    self.writes.push(copied.write_header(self.home, owner));
+                }
+            }
+            CopyEntry::Seen { id } => self.note(id),
+        }
+    }
+
+    fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
+        let Some(copied) = self.of_home.sessions.get_mut(&owner) else { return };
+        self.of_home.bytes += item_bytes(&value);
+        if let Some(before) = copied.items.insert(item, value.clone()) {
+            self.of_home.bytes -= item_bytes(&before);
+        }
+        self.writes.push(Write::Put { owner: copied.owner, item, value, body });
+    }
+
+    fn delete(&mut self, owner: OwnerId, item: ItemId) {
+        if let Some(copied) = self.of_home.sessions.get_mut(&owner)
+            && let Some(value) = copied.items.remove(&item)
+        {
+            self.of_home.bytes -= item_bytes(&value);
+            self.writes.push(Write::Delete { owner: copied.owner, item });
+        }
+    }
+
+    fn drop(&mut self, owner: OwnerId) {
+        if let Some(copied) = self.of_home.sessions.remove(&owner) {
+            self.of_home.bytes -= copied.bytes();
+            self.writes.push(Write::Drop { owner: copied.owner });
+        }
+    }
+
+    /// The sessions of the home have this message. One that is in no shard's stream has a name, by which a repetition is known.
+    fn note(&mut self, MessageId { node, shard, sequence }: MessageId) {
+        let (streams, key) = (&mut self.of_home.streams, (node, shard));
+        if usize::from(shard) >= limits::SHARDS_MAX {
+            return;
+        }
+        let item = match streams.get(&key) {
+            Some(stream) if sequence <= stream.sequence => return,
+            Some(stream) => stream.item,
+            None if streams.len() >= STREAMS_MAX => return,
+            // The header is before the first.
+            None => streams.values().map(|stream| stream.item).max().unwrap_or(0) + 1,
+        };
+        streams.insert(key, Stream { item, sequence });
+        self.moved.insert(key);
+    }
+
+    fn end(mut self, sequence: u64, new_owner: &mut impl FnMut() -> OwnerId) -> Vec<Write> {
+        self.of_home.up_to = sequence;
+        let owner = *self.of_home.owner.get_or_insert_with(new_owner);
+        for (node, shard) in self.moved {
+            if let Some(stream) = self.of_home.streams.get(&(node, shard)) {
+                self.writes.push(Write::Stream { owner, item: stream.item, id: stream.id(node, shard) });
+            }
+        }
+        let header = CopyHeader::Streams { home: self.home, up_to: sequence };
+        self.writes.push(Write::Header { owner, header });
+        self.writes
+    }
+}
+
+impl Stream {
+    fn id(self, node: u64, shard: u16) -> MessageId {
+        MessageId { node, shard, sequence: self.sequence }
+    }
+}
+
+#[cfg(test)]
+mod tests;

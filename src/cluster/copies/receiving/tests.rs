@@ -1,0 +1,224 @@
+//! What an heir does with what it is told, and that its copies are what the home had, whatever breaks and whoever starts again.
+
+use crate::mqtt::QoS;
+use bytes::Bytes;
+
+use super::*;
+
+const NODE: NodeId = NodeId(7);
+const HOME: Home = Home { node: NODE, shard: 1 };
+const OTHER: Home = Home { node: NodeId(8), shard: 1 };
+
+fn message(node: u64, shard: u16, sequence: u64) -> Arc<Message> {
+    Arc::new(Message {
+        id: MessageId { node, shard, sequence },
+        stamp: 0,
+        topic: "t".into(),
+        payload: Bytes::new(),
+        properties: Bytes::new(),
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires_at: None,
+        publisher: "p".into(),
+    })
+}
+
+fn begin(owner: u64, client: &str) -> CopyEntry {
+    CopyEntry::Begin { owner: OwnerId(owner), client_id: client.into(), began: owner + 1 }
+}
+
+fn put(owner: u64, item: ItemId, value: &str) -> CopyEntry {
+    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(value.as_bytes()), body: None }
+}
+
+fn put_message(owner: u64, item: ItemId, message: Arc<Message>) -> CopyEntry {
+    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(b"m"), body: Some(message) }
+}
+
+fn delete(owner: u64, item: ItemId) -> CopyEntry {
+    CopyEntry::Delete { owner: OwnerId(owner), item }
+}
+
+fn drop_of(owner: u64) -> CopyEntry {
+    CopyEntry::Drop { owner: OwnerId(owner) }
+}
+
+fn complete(owner: u64) -> CopyEntry {
+    CopyEntry::Complete { owner: OwnerId(owner) }
+}
+
+/// An heir, whose own owners begin at 100.
+#[derive(Default)]
+struct Heir {
+    copies: Copies,
+    owners: u64,
+}
+
+impl Heir {
+    fn hears(&mut self, home: Home, sequence: u64, entries: Vec<CopyEntry>) -> Vec<Write> {
+        let new_owner = || {
+            self.owners += 1;
+            OwnerId(99 + self.owners)
+        };
+        self.copies.handle(home, sequence, entries, new_owner).expect("there is room")
+    }
+
+    /// What is written, in words.
+    fn writes(&mut self, sequence: u64, entries: Vec<CopyEntry>) -> Vec<String> {
+        self.hears(HOME, sequence, entries).iter().map(said).collect()
+    }
+}
+
+fn said(write: &Write) -> String {
+    match write {
+        Write::Header { owner, header: CopyHeader::Session { home, owner: of, client_id, began, complete } } => {
+            assert_eq!(*home, HOME);
+            let state = if *complete { "complete" } else { "begun" };
+            format!("{}: {client_id} since {began}, {} at home, {state}", owner.0, of.0)
+        }
+        Write::Header { owner, header: CopyHeader::Streams { up_to, .. } } => format!("{}: up to {up_to}", owner.0),
+        Write::Put { owner, item, value, body } => {
+            let body = if body.is_some() { " with body" } else { "" };
+            format!("{}/{item}: {}{body}", owner.0, String::from_utf8_lossy(value))
+        }
+        Write::Stream { owner, item, id } => format!("{}/{item}: {}.{} to {}", owner.0, id.node, id.shard, id.sequence),
+        Write::Delete { owner, item } => format!("{}/{item}: gone", owner.0),
+        Write::Drop { owner } => format!("{}: gone", owner.0),
+    }
+}
+
+#[test]
+fn a_copy_is_begun_filled_and_followed() {
+    let mut heir = Heir::default();
+    let said = heir.writes(1, vec![begin(20, "c"), put(20, 1, "sub")]);
+    assert_eq!(said, ["100: c since 21, 20 at home, begun", "100/1: sub", "101: up to 1"]);
+    let said = heir.writes(2, vec![put_message(20, 2, message(5, 0, 9)), complete(20)]);
+    let expected = ["100/2: m with body", "100: c since 21, 20 at home, complete", "101/1: 5.0 to 9", "101: up to 2"];
+    assert_eq!(said, expected);
+    assert_eq!(heir.writes(3, vec![put(20, 2, "sent"), delete(20, 1)]), ["100/2: sent", "100/1: gone", "101: up to 3"]);
+    assert_eq!(heir.writes(4, vec![drop_of(20)]), ["100: gone", "101: up to 4"]);
+    assert_eq!(heir.copies.homes[&HOME].bytes, 0);
+}
+
+#[test]
+fn what_comes_again_is_known() {
+    let mut heir = Heir::default();
+    let tail = || vec![begin(20, "c"), put(20, 1, "a"), delete(20, 1), put(20, 2, "b"), complete(20)];
+    heir.writes(5, tail());
+    let before = heir.copies.clone();
+    assert!(heir.writes(5, tail()).is_empty());
+    assert!(heir.writes(4, vec![drop_of(20)]).is_empty());
+    assert_eq!(heir.copies, before);
+}
+
+#[test]
+fn what_is_said_of_a_session_that_was_not_begun_is_nothing() {
+    let mut heir = Heir::default();
+    let said = heir.writes(1, vec![put(20, 1, "a"), delete(20, 1), complete(20), drop_of(20)]);
+    assert_eq!(said, ["100: up to 1"]);
+    let said = heir.writes(2, vec![begin(20, "c"), delete(20, 1)]);
+    assert_eq!(said, ["101: c since 21, 20 at home, begun", "100: up to 2"]);
+}
+
+#[test]
+fn a_copy_that_is_begun_again_has_nothing_of_the_one_before() {
+    let mut heir = Heir::default();
+    heir.writes(1, vec![begin(20, "c"), put(20, 1, "a"), complete(20)]);
+    let said = heir.writes(2, vec![begin(20, "c"), put(20, 2, "b")]);
+    assert_eq!(said, ["100: gone", "102: c since 21, 20 at home, begun", "102/2: b", "101: up to 2"]);
+    let [taken] = &heir.copies.take(NODE)[..] else { panic!("one home") };
+    assert_eq!((taken.sessions.len(), taken.sessions[0].complete, taken.sessions[0].items.len()), (1, false, 1));
+}
+
+#[test]
+fn streams_go_forward_and_names_are_none() {
+    let mut heir = Heir::default();
+    let bodies = |bodies: &[(u64, u16, u64)]| {
+        let put = |&(node, shard, sequence)| put_message(20, 1, message(node, shard, sequence));
+        bodies.iter().map(put).collect::<Vec<_>>()
+    };
+    heir.writes(1, vec![begin(20, "c")]);
+    let mut said = heir.writes(2, bodies(&[(5, 0, 9), (5, 0, 8), (5, u16::MAX, 1), (6, 2, 3), (5, 0, 10)]));
+    assert_eq!(said.split_off(5), ["101/1: 5.0 to 10", "101/2: 6.2 to 3", "101: up to 2"]);
+    assert_eq!(heir.writes(3, bodies(&[(6, 2, 3), (5, 0, 10)])).pop().unwrap(), "101: up to 3");
+    let seen = CopyEntry::Seen { id: MessageId { node: 6, shard: 2, sequence: 4 } };
+    assert_eq!(heir.writes(4, vec![seen]), ["101/2: 6.2 to 4", "101: up to 4"]);
+    let many = (0..=STREAMS_MAX as u64).map(|node| CopyEntry::Seen { id: MessageId { node, shard: 0, sequence: 1 } });
+    heir.writes(5, many.collect());
+    assert_eq!(heir.copies.homes[&HOME].streams.len(), STREAMS_MAX);
+}
+
+#[test]
+fn the_copies_of_a_dead_node_are_taken_out_and_others_stay() {
+    let mut heir = Heir::default();
+    heir.hears(HOME, 1, vec![begin(20, "c"), put_message(20, 1, message(5, 0, 9)), complete(20)]);
+    heir.hears(Home { shard: 0, ..HOME }, 1, vec![begin(21, "d")]);
+    heir.hears(OTHER, 1, vec![begin(20, "e"), complete(20)]);
+    assert_eq!(heir.copies.nodes().collect::<Vec<_>>(), [NODE, OTHER.node]);
+    let [first, second] = &heir.copies.take(NODE)[..] else { panic!("two shards had sessions") };
+    assert_eq!(
+        (first.streams_owner, &first.seen[..], &*first.sessions[0].client_id),
+        (Some(OwnerId(103)), &[][..], "d")
+    );
+    assert_eq!(
+        (second.streams_owner, &second.seen[..]),
+        (Some(OwnerId(101)), &[MessageId { node: 5, shard: 0, sequence: 9 }][..])
+    );
+    let [session] = &second.sessions[..] else { panic!("one session") };
+    let expected = Copied {
+        owner: OwnerId(100),
+        client_id: "c".into(),
+        began: 21,
+        complete: true,
+        items: BTreeMap::from([(1, Value::from_slice(b"m"))]),
+    };
+    assert_eq!(*session, expected);
+    assert_eq!(heir.copies.nodes().collect::<Vec<_>>(), [OTHER.node]);
+    let said = heir.writes(1, vec![begin(20, "c")]);
+    assert_eq!(said.last().unwrap(), "107: up to 1", "it begins anew");
+}
+
+#[test]
+fn copies_go_that_are_of_no_use() {
+    let mut heir = Heir::default();
+    heir.hears(HOME, 1, vec![begin(20, "c"), put(20, 1, "a"), begin(21, "d")]);
+    heir.hears(OTHER, 1, vec![begin(20, "c")]);
+    assert_eq!(heir.copies.retain(NODE, |client| client == "d"), [Write::Drop { owner: OwnerId(100) }]);
+    assert_eq!(heir.copies.homes[&HOME].bytes, SESSION_BYTES + 1);
+    let gone: Vec<String> = heir.copies.forget(NODE).iter().map(said).collect();
+    assert_eq!(gone, ["101: gone", "102: gone"]);
+    assert!(heir.copies.forget(NODE).is_empty());
+    assert_eq!(heir.copies.nodes().collect::<Vec<_>>(), [OTHER.node]);
+}
+
+#[test]
+fn a_home_that_holds_too_much_is_refused() {
+    let mut heir = Heir::default();
+    heir.hears(HOME, 1, vec![begin(20, "c")]);
+    heir.copies.homes.get_mut(&HOME).unwrap().bytes = limits::COPIED_BYTES_MAX + 1;
+    let before = heir.copies.clone();
+    let refused = heir.copies.handle(HOME, 2, vec![drop_of(20)], || OwnerId(500));
+    assert_eq!(refused, Err(TooMuch));
+    assert_eq!(heir.copies, before);
+    heir.hears(OTHER, 2, vec![begin(20, "c")]);
+}
+
+#[test]
+fn of_two_copies_that_damage_left_the_newer_one_is_taken_up() {
+    let copied = |owner, item| Copied {
+        owner: OwnerId(owner),
+        client_id: "c".into(),
+        began: 1,
+        complete: true,
+        items: BTreeMap::from([(item, Value::from_slice(b"v"))]),
+    };
+    for owners in [[100, 104], [104, 100]] {
+        let mut copies = Copies::default();
+        let dropped = owners.map(|owner| copies.restore_session(HOME, OwnerId(20), copied(owner, owner)));
+        assert_eq!(dropped, [None, Some(OwnerId(100))]);
+        assert_eq!(copies.homes[&HOME].bytes, copied(104, 104).bytes());
+        assert_eq!(copies.take(NODE)[0].sessions, [copied(104, 104)]);
+    }
+}
+
+mod model;
