@@ -4,7 +4,7 @@
 //! Owner: the shard, in [`Moves`]. Invariants: for one client id a node gives or takes, never both; a machine is dropped when it is done; what is held for a session
 //! that comes is nobody's only copy.
 //!
-//! Test to read first: `cluster-tests/tests/cluster/moves.rs`.
+//! Test to read first: `cluster-tests/tests/cluster/takeover.rs`.
 
 mod giving;
 mod taking;

@@ -1,6 +1,7 @@
 //! Case 43: a shared subscription with members on every node, of which one dies, leaves, or restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,14 +22,29 @@ struct Got {
     at: Instant,
 }
 
+/// What has come to any member.
+#[derive(Default)]
+struct Arrived(Mutex<BTreeSet<u64>>);
+
+impl Arrived {
+    /// Waits until so many different messages have come, or for as long as they may take at most.
+    fn wait_for(&self, count: usize) {
+        let deadline = Instant::now() + NOTICED;
+        while self.0.lock().expect("no member panics").len() < count && Instant::now() < deadline {
+            pass(Duration::from_millis(5));
+        }
+    }
+}
+
 /// Takes and acknowledges messages until told to leave, or until its node dies.
-fn member(mut client: Client, over: &AtomicBool) -> (Vec<Got>, Option<Client>) {
+fn member(mut client: Client, arrived: &Arrived, over: &AtomicBool) -> (Vec<Got>, Option<Client>) {
     let mut got = Vec::new();
     loop {
         match client.event(Instant::now() + Duration::from_millis(20)) {
             Some(Event::Packet(Packet::Publish(message))) => {
                 let number = message.text().parse().expect("a number");
                 got.push(Got { number, dup: message.dup, at: Instant::now() });
+                arrived.0.lock().expect("no member panics").insert(number);
                 client.send_unless_closed(&Ack::new(first::PUBACK, message.packet_id).bytes());
             }
             Some(Event::Packet(Packet::Disconnect { .. })) => {}
@@ -82,22 +98,22 @@ fn field_case_43_a_member_whose_node_dies_is_passed_over_and_taken_in_again() {
     let on = ClusterStage::new(&cluster);
     let hello = |node: usize| on.hello(holdfast_cluster_tests::wire::Version::V5, &format!("m{node}")).keep_alive(0);
     let members = [N1, N2, N3].map(|node| join(&on, node, &hello(node)));
-    let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (over, left, arrived) = (AtomicBool::new(false), AtomicBool::new(false), Arrived::default());
     let (acked, parts, killed, again) = std::thread::scope(|scope| {
-        let members = members.map(|client| scope.spawn(|| member(client, &left)));
+        let members = members.map(|client| scope.spawn(|| member(client, &arrived, &left)));
         let publisher = scope.spawn(|| publish(&on, &over));
         pass(secs(1, 10));
         let killed = Instant::now();
         cluster.node(N3).kill();
-        pass(secs(6, 20));
+        pass(secs(9, 20));
         cluster.start([N3]);
         let client = join(&on, N3, &hello(N3));
         let again = Instant::now();
-        let back = scope.spawn(|| member(client, &left));
+        let back = scope.spawn(|| member(client, &arrived, &left));
         pass(secs(2, 10));
         over.store(true, Ordering::Relaxed);
         let acked = publisher.join().expect("a publisher");
-        pass(Duration::from_secs(1));
+        arrived.wait_for(acked.len());
         left.store(true, Ordering::Relaxed);
         let mut parts: Vec<_> = members.map(|member| member.join().expect("a member").0).into();
         let back = back.join().expect("a member").0;
@@ -109,6 +125,7 @@ fn field_case_43_a_member_whose_node_dies_is_passed_over_and_taken_in_again() {
     all_came_once(&acked, &got);
     // From when the failure is noticed, nothing waits for a dead member.
     let noticed = killed + NOTICED.min(crate::STALL);
+    assert!(acked.iter().any(|at| *at > noticed && *at < again), "there is something to judge");
     let late = got.values().flatten().filter(|got| {
         let at = acked.get(usize::try_from(got.number).unwrap_or(usize::MAX));
         at.is_some_and(|at| {
@@ -182,7 +199,7 @@ fn field_case_43_with_nobody_online_an_offline_member_keeps_the_messages() {
 fn field_case_43_members_that_restart_in_turn_lose_nothing() {
     let on = crate::shared();
     let kept = |number: usize| on.kept(&format!("m{number}")).keep_alive(0);
-    let over = AtomicBool::new(false);
+    let (over, left, arrived) = (AtomicBool::new(false), AtomicBool::new(false), Arrived::default());
     let (acked, parts) = std::thread::scope(|scope| {
         let mut members: Vec<_> = (0..3).map(|number| Some(join(&on, number, &kept(number)))).collect();
         let publisher = scope.spawn(|| publish(&on, &over));
@@ -192,7 +209,7 @@ fn field_case_43_members_that_restart_in_turn_lose_nothing() {
             let now = AtomicBool::new(true);
             let which = turn % 3;
             for (number, slot) in members.iter_mut().enumerate() {
-                let (got, client) = member(slot.take().expect("it is there"), &now);
+                let (got, client) = member(slot.take().expect("it is there"), &arrived, &now);
                 parts.push(got);
                 let client = client.expect("nobody throws it out");
                 *slot = Some(client);
@@ -210,9 +227,12 @@ fn field_case_43_members_that_restart_in_turn_lose_nothing() {
         }
         over.store(true, Ordering::Relaxed);
         let acked = publisher.join().expect("a publisher");
-        pass(Duration::from_millis(500));
-        let now = AtomicBool::new(true);
-        parts.extend(members.into_iter().flatten().map(|client| member(client, &now).0));
+        // They take what is still under way.
+        let ends: Vec<_> =
+            members.into_iter().flatten().map(|client| scope.spawn(|| member(client, &arrived, &left).0)).collect();
+        arrived.wait_for(acked.len());
+        left.store(true, Ordering::Relaxed);
+        parts.extend(ends.into_iter().map(|end| end.join().expect("a member")));
         (acked, parts)
     });
     all_came_once(&acked, &union(parts));
