@@ -19,6 +19,7 @@ mod partitions;
 mod properties;
 mod restarts;
 mod retained;
+mod secured;
 mod shares;
 mod stopping;
 mod subscribing;
