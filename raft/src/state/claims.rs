@@ -58,7 +58,8 @@ struct Approach {
 impl Approach {
     fn new(lease: &Lease, client: &str, taken: &Acquisition, turn: &Turn<'_>) -> Self {
         let is_open = lease.phase() == Phase::Connected || lease.has(Flag::Closing);
-        let resumes = !taken.clean && !lease.is_ended() && !(is_open && lease.expiry_secs == 0);
+        let ends_with_it = is_open && lease.expiry_secs == 0;
+        let resumes = !taken.clean && !lease.is_ended() && !ends_with_it;
         let releases_will = !is_open && !resumes && lease.will.is_some();
         let publisher = if releases_will { turn.nodes.publisher(lease.holder, client) } else { None };
         let publisher = publisher.filter(|publisher| *publisher != taken.by);
