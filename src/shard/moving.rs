@@ -15,7 +15,7 @@ use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
 use tracing::info;
 
-use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
+use crate::cluster::session_move::{Claim, GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
 use crate::mqtt::{AckKind, MessageId, PacketId};
 use crate::session::{Answer, Seen};
@@ -128,8 +128,12 @@ impl Shard {
 impl Shard {
     pub(super) fn move_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Claimed { client, epoch, holder, by, clean } if self.shared.is_own(holder) => {
-                self.give_session(client, epoch, by, clean);
+            Effect::Claimed { client, epoch, holder, by, clean, closing } if self.shared.is_own(holder) => {
+                self.give_session(Claim { client, epoch, by, clean, closing });
+            }
+            Effect::Closed { client, epoch, holder } if self.shared.is_own(holder) => {
+                self.giving_event(&client, GivingEvent::EndKnown { epoch });
+                self.giving_wills(&client);
             }
             Effect::CutMade { client, holder, index, .. } if self.shared.is_own(holder) => {
                 self.giving_cut(&client, index);
@@ -161,7 +165,8 @@ impl Shard {
                 TakingEvent::Settled { session_present: *session_present }
             }
             (Step::Settle, outcome) => {
-                TakingEvent::SettleRefused { will_due: matches!(outcome, Outcome::Refused(Refusal::WillDue)) }
+                let again = matches!(outcome, Outcome::Refused(Refusal::WillDue | Refusal::Closing));
+                TakingEvent::SettleRefused { again }
             }
         };
         self.taking_event_of(client, epoch, event);

@@ -6,7 +6,7 @@
 //! else goes on meanwhile.
 //!
 //! Passing on: who was connected has lost the connection when the era ended; if what the node had is lost with it, the
-//! session expires then.
+//! session expires then. A connection that a claim had closed has ended without a DISCONNECT.
 //!
 //! Invariant: in the list of a holder no lease is of a later era than one behind it, and an end is kept for as long as there is a
 //! lease from before it.
@@ -134,10 +134,9 @@ impl Leases {
             }
             _ => {}
         }
-        let lease = self.table.lease_mut(key);
-        lease.set(Flag::Closing, false);
+        self.end_closing(key, turn);
         let tenure = &mut self.tenures[holder.place()];
-        lease.era = tenure.era;
+        self.table.lease_mut(key).era = tenure.era;
         self.table.give_to(key, holder);
         let first_era = self.table.first_of(holder).map_or(tenure.era, |first| self.table.lease(first).era);
         while tenure.ends.front().is_some_and(|end| end.era < first_era) {

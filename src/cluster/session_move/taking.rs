@@ -40,9 +40,9 @@ pub enum TakingEvent {
     Settled {
         session_present: bool,
     },
-    /// `will_due`: because a Will of the client is still to be published.
+    /// `again`: because a Will of the client is still to be published, or nobody knows whether one is.
     SettleRefused {
-        will_due: bool,
+        again: bool,
     },
     /// Something cannot be done here: the parts are no session, it is too large, the disk fails, the cut was refused.
     Failed,
@@ -181,7 +181,7 @@ impl Taking {
             }
             (TakingEvent::CutMade | TakingEvent::Kept, _) => TakingActions::new(),
             (TakingEvent::Settled { session_present }, Phase::Settling) => self.settled(session_present),
-            (TakingEvent::SettleRefused { will_due }, Phase::Settling) => self.settle_refused(now, will_due),
+            (TakingEvent::SettleRefused { again }, Phase::Settling) => self.settle_refused(now, again),
             (TakingEvent::Settled { .. } | TakingEvent::SettleRefused { .. }, _) => TakingActions::new(),
             (TakingEvent::Failed, _) => self.give_up(),
             (TakingEvent::ClaimLost, _) => self.claim_lost(),
@@ -276,8 +276,8 @@ impl Taking {
     }
 
     /// A Will that fell due meanwhile is published by the holder first.
-    fn settle_refused(&mut self, now: u64, will_due: bool) -> TakingActions {
-        if will_due && !self.holder_gone && !self.abandoned {
+    fn settle_refused(&mut self, now: u64, again: bool) -> TakingActions {
+        if again && !self.holder_gone && !self.abandoned {
             self.phase = Phase::SettlingAgain(now + self.patience.settle_again_ms);
             return TakingActions::new();
         }

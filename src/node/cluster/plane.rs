@@ -315,6 +315,7 @@ impl ClusterPlane {
             Effect::WillDue { client, publisher, .. } if own(*publisher) => Some(client),
             Effect::SessionEnded { client, holder, .. }
             | Effect::Claimed { client, holder, .. }
+            | Effect::Closed { client, holder, .. }
             | Effect::Withdrawn { client, holder, .. }
             | Effect::CutMade { client, holder, .. }
                 if own(*holder) =>
