@@ -31,6 +31,7 @@
 //!
 //! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules of one node, then those in `state/tests/cluster_scripts.rs`.
 
+mod admission;
 pub mod batcher;
 pub mod clock;
 pub mod command;
@@ -46,6 +47,7 @@ pub mod state;
 mod state_machine;
 mod wire;
 
+pub use admission::{NAME_BYTES_MAX, TEXT_BYTES_MAX, WILL_BYTES_MAX};
 pub use batcher::Ticket;
 pub use command::{
     Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,

@@ -19,6 +19,7 @@ use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageIOError};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use crate::batcher::BATCH_COMMANDS_MAX;
 use crate::clock::boot_ms;
 use crate::command::{Command, Effect, NodeId, Origin, Outcome, Proposal};
 use crate::entry::{Batch, BatchOrigin, Entry, LogId, SnapshotMeta, StorageError, StoredMembership, TypeConfig};
@@ -253,7 +254,8 @@ pub(crate) fn decode_commands(batch: &Batch) -> Result<Vec<Command>, String> {
     if count > batch.commands.len() {
         return Err(format!("{count} commands in {} bytes", batch.commands.len()));
     }
-    let mut commands = Vec::with_capacity(count);
+    // A command has far more bytes in memory than it may have here.
+    let mut commands = Vec::with_capacity(count.min(BATCH_COMMANDS_MAX));
     let mut rest = &batch.commands[..];
     for _ in 0..count {
         let (command, behind) = postcard::take_from_bytes(rest).map_err(|error| error.to_string())?;

@@ -14,13 +14,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{AGAIN, Inner, LeaveError, Recent};
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
 use crate::entry::{Batch, BatchOrigin, Member, TypeConfig};
 use crate::liveness::{Answer, Asking, Renewals, Timing};
 use crate::membership::{MemberStep, Members, next_step};
 use crate::network::Answer as RpcAnswer;
-use crate::state_machine::{Held, decode_commands, encode_commands};
+use crate::state_machine::{Held, encode_commands};
 use crate::wire::{Control, Lane, Message};
 
 /// A leader without a turn for so long has stood still, frozen or without a processor. In milliseconds.
@@ -153,14 +154,12 @@ impl Inner {
         }
     }
 
-    /// Only what every node can decode goes into the log, since there it would stop them all.
     fn take_batch(&self, batch: Batch) {
         let BatchOrigin::Node { node, .. } = batch.origin else { return };
         if node != self.me()
-            && let Err(fault) = decode_commands(&batch)
+            && let Err(why) = admission::batch(&batch)
         {
-            tracing::error!(node = %NodeId(node), fault, "a batch of another node cannot be read and is dropped");
-            return;
+            return self.inbox.refuse(NodeId(node), &why);
         }
         self.write(batch);
     }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Inner;
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{SnapshotMeta, TypeConfig, Vote};
@@ -63,7 +64,7 @@ impl Inbox {
         self.snapshots.lock().clear();
     }
 
-    fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
+    pub(super) fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let (now, last) = (boot_ms(), self.logged_at.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= LOG_PAUSE_MS {
@@ -85,6 +86,16 @@ impl Inner {
         let own = self.log.cluster();
         if own != 0 && cluster != 0 && own != cluster {
             let why = format!("it is of cluster {cluster:032x}, and this node is in cluster {own:032x}");
+            return self.inbox.refuse(from, &why);
+        }
+        let admitted = match &message {
+            Message::Control(control) => admission::control(control),
+            Message::Append { rpc, .. } => admission::append(rpc),
+            Message::Part(part) => admission::part(part),
+            // The leader looks into it, whoever passes it on.
+            Message::Propose { .. } => Ok(()),
+        };
+        if let Err(why) = admitted {
             return self.inbox.refuse(from, &why);
         }
         match message {
