@@ -87,7 +87,6 @@ pub(crate) enum Control {
     Renew {
         incarnation: Incarnation,
         sent: u64,
-        applied: u64,
         complaints: Vec<u128>,
     },
     /// It may, for `granted` milliseconds from `sent` on.

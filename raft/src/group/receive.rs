@@ -187,7 +187,7 @@ impl Inner {
                     }
                 });
             }
-            Control::Renew { incarnation, sent, complaints, applied: _ } => {
+            Control::Renew { incarnation, sent, complaints } => {
                 let complaints = complaints.into_iter().map(NodeId).collect();
                 match self.answer_renewal(from, Asking { incarnation, complaints }, boot_ms()) {
                     RenewalAnswer::Granted(granted) => {
@@ -197,13 +197,13 @@ impl Inner {
                     RenewalAnswer::Silence => {}
                 }
             }
-            Control::Renewed { incarnation, sent, granted } => self.home.renewed(incarnation, sent, granted),
-            Control::Expired { incarnation } => self.home.expired(incarnation),
+            Control::Renewed { incarnation, sent, granted } => self.seat.renewed(incarnation, sent, granted),
+            Control::Expired { incarnation } => self.seat.expired(incarnation),
             Control::Ended { incarnation } => {
                 self.ended.lock().insert(from, incarnation);
                 self.nudge.notify_one();
             }
-            Control::Applied { index } => self.home.audience().applied_by(from, index),
+            Control::Applied { index } => self.seat.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
                 *self.join_refused.lock() = Some(reason);

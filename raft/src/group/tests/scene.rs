@@ -15,8 +15,8 @@ use crate::batcher::Ticket;
 use crate::clock::boot_ms;
 use crate::command::{Command, Effect, Incarnation, NodeId, Outcome};
 use crate::group::{Group, Options, StartError};
-use crate::home::{AppliedEntry, Audience};
 use crate::network::Network;
+use crate::seat::{AppliedEntry, Audience};
 use crate::state::ControlState;
 use crate::wire::Lane;
 
