@@ -254,21 +254,22 @@ impl Group {
     /// # Errors
     /// [`RegisterError::Deadline`] if that took too long; it may be called again.
     pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
-        self.0.seat.want(true, random_run);
-        self.0.nudge.notify_one();
-        let (mut incarnation, mut stopped) = (self.0.seat.watch(), self.0.stopped.subscribe());
-        let waited = tokio::select! {
-            registered = incarnation.wait_for(Option::is_some) => registered.map(|found| *found).unwrap_or_default(),
-            _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
-            () = tokio::time::sleep_until(deadline) => None,
-        };
-        match waited {
-            Some(incarnation) => Ok(incarnation),
-            None => {
-                self.0.seat.want(false, random_run);
-                Err(RegisterError::Deadline(self.0.why_not_registered()))
+        let (mut incarnations, mut stopped) = (self.0.seat.watch(), self.0.stopped.subscribe());
+        loop {
+            // One that has ended before anybody saw it here is followed by another.
+            self.0.seat.want(true, random_run);
+            if let Some(incarnation) = *incarnations.borrow_and_update() {
+                return Ok(incarnation);
+            }
+            self.0.nudge.notify_one();
+            tokio::select! {
+                _ = incarnations.changed() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
+                () = tokio::time::sleep_until(deadline) => break,
             }
         }
+        self.0.seat.want(false, random_run);
+        Err(RegisterError::Deadline(self.0.why_not_registered()))
     }
 
     /// Takes this node out of the group for good: its incarnation ends, the sessions that it holds are lost. The caller has closed its clients.

@@ -1,5 +1,9 @@
 //! The group while nodes come and go.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::scene::{Scene, acquire, deadline, options, until};
@@ -33,6 +37,21 @@ async fn there_are_five_voters_at_most() {
     }
     assert!(matches!(scene.nodes[&6].ask(1, acquire("c")).await, Outcome::Acquired { .. }));
     scene.settle().await;
+}
+
+/// A machine that is busy may be late by more than a lease between any two steps of a node that is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_ends_before_it_is_seen_is_followed_by_another() {
+    let mut scene = Scene::of(3).await;
+    let late = scene.start(4, None).await;
+    late.may_renew.store(false, Ordering::SeqCst);
+    let mut registering = pin!(late.register());
+    let waits = poll_fn(|cx| Poll::Ready(registering.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "it takes a while");
+    until("the first one is over", || late.diary.is_ended()).await;
+    late.may_renew.store(true, Ordering::SeqCst);
+    assert!(registering.await > 1);
+    assert!(matches!(late.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
