@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
+use crate::cluster::route_commands;
 use crate::cluster::session_move::GivingEvent;
 use crate::journal;
 use crate::limits;
@@ -569,7 +570,9 @@ impl Shard {
     /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
     pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
         if self.shared.clustered && !changed.is_empty() {
-            self.propose(Command::ShareRoutes { set: changed, remove: Vec::new() });
+            for command in route_commands::adding(Vec::new(), changed) {
+                self.propose(command);
+            }
         }
     }
 

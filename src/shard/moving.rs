@@ -277,6 +277,10 @@ impl Shard {
         if !self.shared.clustered {
             return;
         }
+        if self.suspended && self.shared.grant.is_valid() {
+            // The grant ended and was renewed between two looks at it, and whoever renewed it has not seen that it had ended.
+            self.resume_serving();
+        }
         self.look_after_moves();
         if self.now >= self.looked_after_at + LOOK_AFTER_MS {
             self.looked_after_at = self.now;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use holdfast_raft::{Command, NodeId, WillFate};
 use tracing::warn;
 
+use crate::cluster::route_commands;
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
 use crate::journal;
 use crate::journal::wire::{StateReader, WireError, YieldReader};
@@ -185,7 +186,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Every filter of the session goes into the cut, known here or not: it is applied when all nodes have the routes.
+    /// Every filter of the session goes into the cut or in front of it, known here or not: it is applied when all nodes have the routes.
     fn propose_cut(&mut self, client: &Arc<str>, epoch: u64) {
         let Some(session) = self.moves.taking.get(client).and_then(|taken| taken.session) else {
             return;
@@ -200,6 +201,15 @@ impl Shard {
                 }
                 _ => filters.push(text.clone()),
             }
+        }
+        let mut commands = route_commands::adding(filters, shares);
+        let (filters, shares) = match commands.pop() {
+            Some(Command::Routes { add, .. }) => (add, Vec::new()),
+            Some(Command::ShareRoutes { set, .. }) => (Vec::new(), set),
+            _ => Default::default(),
+        };
+        for command in commands {
+            self.propose(command);
         }
         let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
         self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
