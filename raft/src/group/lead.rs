@@ -120,12 +120,12 @@ impl Inner {
         let quorum_at = self.quorum_at(term);
         let member = self.members().nodes.contains_key(&node.0);
         let held = self.machine.read();
-        let live = held.state.live_nodes().find(|live| live.id == node).map(|live| live.incarnation);
+        let latest = held.state.node(node).map(|node| (node.incarnation, node.live));
         let proven = is_own_term(&held, term, self.me());
         let mut lead = self.lead.lock();
         drop(held);
         lead.follow(Some(term), proven, now);
-        if member { lead.renewals.renew(node, asking, live, quorum_at, now) } else { Answer::Silence }
+        if member { lead.renewals.renew(node, asking, latest, quorum_at, now) } else { Answer::Silence }
     }
 
     /// A message for the leader, which this node is or was just now.

@@ -82,23 +82,23 @@ impl Renewals {
         }
     }
 
-    /// A renewal of `node` came in. `live` is its live incarnation, `quorum_at` the newest time at which the leader is proven to have had its majority.
+    /// A renewal of `node` came in. `latest` is its newest incarnation in the state that this leader has applied, and whether it is live; `quorum_at` the newest time at which the leader is proven to have had its majority.
     pub fn renew(
         &mut self,
         node: NodeId,
         asking: Asking,
-        live: Option<Incarnation>,
+        latest: Option<(Incarnation, bool)>,
         quorum_at: Option<u64>,
         now: u64,
     ) -> Answer {
         if self.since.is_none() {
             return Answer::Silence;
         }
-        match live {
-            Some(live) if live == asking.incarnation => {}
-            // A younger one than the state knows may be in the log.
-            Some(live) if live < asking.incarnation => return Answer::Silence,
-            _ => return Answer::Expired,
+        match latest {
+            Some((latest, true)) if latest == asking.incarnation => {}
+            Some((latest, _)) if latest >= asking.incarnation => return Answer::Expired,
+            // It is in the log, and the node has applied that before this leader.
+            _ => return Answer::Silence,
         }
         let heard = self.heard.entry(node).or_insert_with(|| Heard::new(asking.incarnation, now));
         if heard.incarnation != asking.incarnation || heard.condemned || heard.proposed_at.is_some() {
