@@ -50,8 +50,6 @@ pub enum TakingEvent {
     ClaimLost,
     /// The holder is dead, or lives anew and begins from the start.
     HolderGone,
-    /// The connection is gone that waits for its CONNACK.
-    ClientGone,
 }
 
 /// What the shard of the claimant has to do.
@@ -69,7 +67,6 @@ pub enum TakingAction {
     /// The next part of the state: to be written down as it comes.
     Take {
         bytes: Bytes,
-        last: bool,
     },
     /// The state is complete: append what was held and the state does not have. Answer `Kept` when all of it is.
     Adopt,
@@ -186,10 +183,6 @@ impl Taking {
                 TakingActions::new()
             }
             (TakingEvent::HolderGone, _) => self.give_up(),
-            (TakingEvent::ClientGone, _) => {
-                self.abandoned = true;
-                self.give_up()
-            }
         }
     }
 
@@ -253,7 +246,7 @@ impl Taking {
     }
 
     fn took(&mut self, now: u64, last: bool, bytes: Bytes) -> TakingActions {
-        let take = TakingAction::Take { bytes, last };
+        let take = TakingAction::Take { bytes };
         if last {
             self.enter(Phase::Adopting, now);
             return smallvec![take, TakingAction::Adopt];

@@ -20,7 +20,7 @@ use super::super::connection::State;
 use super::super::keeping::Due;
 use super::super::subscribing::{NewRoutes, Replay};
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
-use super::{CLOSED_MAX, Step};
+use super::{CLOSED_MAX, CLOSED_MS, Step};
 
 /// A session that this node has claimed, for a connection that waits for it.
 pub(in crate::shard) struct Taken {
@@ -54,7 +54,7 @@ impl Shard {
         let yields = YieldReader::default();
         let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
         self.moves.taking.insert(client.clone(), taken);
-        if let Some(older) = self.moves.closed.remove(client) {
+        if let Some((older, _)) = self.moves.closed.remove(client) {
             self.hear_of_takeover(client.clone(), older);
         }
         self.carry_out_taking(client, actions);
@@ -82,7 +82,9 @@ impl Shard {
         let newer = taken.and_then(|taken| self.connections.get(taken.connection as usize)).map(|newer| newer.peer);
         match (older.parse(), newer) {
             (Ok(older), Some(newer)) => self.count_takeover(&client, older, newer),
-            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => _ = self.moves.closed.insert(client, older),
+            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => {
+                self.moves.closed.insert(client, (older, self.now + CLOSED_MS));
+            }
             _ => {}
         }
     }
@@ -101,8 +103,8 @@ impl Shard {
                     self.or_failed(client, entered);
                 }
                 TakingAction::ProposeCut => self.propose_cut(client, epoch),
-                TakingAction::Take { bytes, last } => {
-                    let taken = self.take_part(client, &bytes, last);
+                TakingAction::Take { bytes } => {
+                    let taken = self.take_part(client, &bytes);
                     self.or_failed(client, taken);
                 }
                 TakingAction::Adopt => self.adopt_taken(client, epoch),
@@ -215,7 +217,7 @@ impl Shard {
         self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
     }
 
-    fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes, _last: bool) -> Result<(), WireError> {
+    fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes) -> Result<(), WireError> {
         let now = self.now;
         let Some(taken) = self.moves.taking.get_mut(client) else {
             return Ok(());
