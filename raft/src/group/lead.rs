@@ -313,7 +313,7 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), LeaveError> {
         let mut why = "the cluster has no leader".to_owned();
-        let mut again = false;
+        let (mut again, mut turn) = (false, 0);
         while Instant::now() < deadline {
             let asker = self.me();
             // A leader that has let itself go leads no more, and answers nobody.
@@ -323,7 +323,7 @@ impl Inner {
             let message =
                 |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force, again });
             let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
-            let answer = match self.leader() {
+            let answer = match self.whom_to_ask(&mut turn) {
                 Some(leader) if leader == asker => {
                     let lead = |request| {
                         self.lead_with(message(request));
@@ -346,6 +346,16 @@ impl Inner {
             tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
         Err(LeaveError::Deadline(why))
+    }
+
+    /// The leader; or, for who hears of none any more because it is no member, each of the others in turn.
+    fn whom_to_ask(&self, turn: &mut usize) -> Option<u128> {
+        let linked = self.rpc.linked();
+        let reached = |leader: &u128| *leader == self.me() || linked.contains(&NodeId(*leader));
+        self.leader().filter(reached).or_else(|| {
+            *turn += 1;
+            linked.get(*turn % linked.len().max(1)).map(|node| node.0)
+        })
     }
 
     fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {

@@ -99,6 +99,23 @@ async fn a_member_leaves_and_its_sessions_end() {
     }
 }
 
+/// Nobody sends it anything of the log any more, so it cannot know from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_left_without_hearing_of_it_asks_the_others() {
+    let mut scene = Scene::of(3).await;
+    scene.start(4, None).await.register().await;
+    until("four voters", || voters(&scene, 1).len() == 4).await;
+    let leader = scene.leader(&[1, 2, 3, 4]).await;
+    let gone = leader % 4 + 1;
+    let group = scene.nodes[&gone].group.clone();
+    scene.net.deaf.lock().insert(NodeId(gone));
+    let leaving = tokio::spawn(async move { group.leave(deadline()).await });
+    until("it is out", || voters(&scene, leader).len() == 3 && !voters(&scene, leader).contains(&gone)).await;
+    until("it knows no leader", || scene.nodes[&gone].group.status().leader.is_none()).await;
+    scene.net.deaf.lock().remove(&NodeId(gone));
+    leaving.await.expect("runs").expect("it has left");
+}
+
 /// Its wish to be a member is still fresh; it runs on, and knows that it has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_right_after_it_joined_stays_away() {
