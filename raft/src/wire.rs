@@ -16,8 +16,11 @@ use crate::entry::{self, Batch, EntryFault, SnapshotMeta, TypeConfig, Vote};
 /// The version of these messages.
 pub const WIRE_VERSION: u8 = 1;
 
-/// Bytes of a message at most.
-pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a message at most: with a byte that says whose it is, 4 MiB.
+pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 1;
+
+/// Bytes of one that is small.
+const CONTROL_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of entries that one message carries, unless a single one is larger.
 pub(crate) const APPEND_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -84,7 +87,6 @@ pub(crate) enum Control {
     Renew {
         incarnation: Incarnation,
         sent: u64,
-        applied: u64,
         complaints: Vec<u128>,
     },
     /// It may, for `granted` milliseconds from `sent` on.
@@ -164,7 +166,7 @@ pub(crate) enum PartAnswer {
 /// Bytes that are no message for this node.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WireFault {
-    #[error("a message of {0} bytes is more than {MESSAGE_BYTES_MAX}")]
+    #[error("a message of {0} bytes is more than one of its kind has")]
     TooLarge(usize),
     #[error("the message ends too early")]
     Short,
@@ -246,6 +248,7 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<(u128, Message), WireFault> {
             let bytes = entry::take_bytes(&mut bytes)?;
             Message::Part(SnapshotPart { request, transfer, vote, meta, position, last, bytes })
         }
+        CONTROL if bytes.len() > CONTROL_BYTES_MAX => return Err(WireFault::TooLarge(HEAD + bytes.len())),
         CONTROL => Message::Control(take_small(&mut bytes)?),
         unknown => return Err(WireFault::Kind(unknown)),
     };

@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
 //! | [`applied_waits`] | who waits until every node routes with a state |
+//! | [`route_commands`] | routes as commands of bounded size |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
 //!
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.
 
 pub mod applied_waits;
 pub mod publish_legs;
+pub mod route_commands;
 pub mod session_move;

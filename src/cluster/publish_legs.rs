@@ -153,10 +153,6 @@ impl<W> PublishLegs<W> {
         self.connected = false;
     }
 
-    pub fn is_connected(&self) -> bool {
-        self.connected
-    }
-
     /// Whether there is something for the connection.
     pub fn has_unsent(&self) -> bool {
         self.connected && self.sent < self.end
@@ -178,11 +174,6 @@ impl<W> PublishLegs<W> {
         self.sent = (self.sent + bytes as u64).min(self.end);
     }
 
-    /// Whether something is owed to this shard by the other node that it has been sent.
-    pub fn is_owed(&self) -> bool {
-        !self.legs.is_empty()
-    }
-
     /// Milliseconds since something was last accepted, while something is owed.
     pub fn stuck_ms(&self, now: u64) -> u64 {
         if self.legs.is_empty() { 0 } else { now.saturating_sub(self.progress_at) }
@@ -191,11 +182,6 @@ impl<W> PublishLegs<W> {
     /// Bytes that are kept.
     pub fn owed_bytes(&self) -> usize {
         (self.end - self.first_kept()) as usize
-    }
-
-    /// The sequence of the last leg there was, 0 before the first.
-    pub fn last_sequence(&self) -> u64 {
-        self.last
     }
 
     /// The sequence of the first leg that is not accepted.
@@ -277,7 +263,7 @@ mod tests {
         assert!(accept(&mut legs, 1).is_empty(), "told once");
         assert_eq!(legs.owed_bytes(), 2);
         assert_eq!(accept(&mut legs, 7), [2]);
-        assert!(!legs.is_owed());
+        assert_eq!(legs.first_sequence(), None);
     }
 
     #[test]

@@ -183,6 +183,8 @@ pub struct ShardMetrics {
     /// Bytes of the data connections between nodes.
     pub link_bytes_sent: Counter,
     pub link_bytes_received: Counter,
+    /// Data connections closed because the other node did not read the answers.
+    pub links_unread: Counter,
     /// Sessions that came from another node, and those that went to one.
     pub sessions_taken: Counter,
     pub sessions_given: Counter,

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
+use crate::cluster::route_commands;
 use crate::cluster::session_move::GivingEvent;
 use crate::journal;
 use crate::limits;
@@ -30,6 +31,8 @@ pub(super) struct Connecting {
     rest: Vec<u8>,
     /// Whether the CONNACK promises something: a session that stays, or a Will.
     promises: bool,
+    /// What the cluster was asked, to ask it again.
+    acquire: Option<Command>,
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
@@ -82,9 +85,11 @@ impl Shard {
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
                 let acquire = Command::Acquire { client: client.clone(), clean, expiry_secs, will };
+                let again = self.shared.clustered.then(|| acquire.clone());
                 let pending = Pending::Connect { connection: key, serial, client };
                 let written = self.propose_for(pending, acquire);
                 if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
+                    connecting.acquire = again;
                     // That an older session has ended is a promise too.
                     connecting.promises |= written;
                 }
@@ -118,6 +123,7 @@ impl Shard {
                 assigned_client_id: greeted.assigned_client_id,
                 rest: greeted.rest,
                 promises,
+                acquire: None,
                 epoch: 0,
                 resumed: false,
             })),
@@ -179,6 +185,8 @@ impl Shard {
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
             Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, client_id, epoch, holder),
+            // It is tried again when that is published, or the connection is given up.
+            Outcome::Refused(Refusal::WillDue) => return self.moves.wait_for_will(client_id, (key, serial)),
             Outcome::Missing => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
                 return;
@@ -201,6 +209,19 @@ impl Shard {
         self.giving_event(&client_id, GivingEvent::Withdrawn);
         self.take_over(&client_id, key);
         self.enter_connected(key, serial, &client_id, (epoch, session_present));
+    }
+
+    /// A Will of a client is published: connections that have waited for that ask again.
+    pub(super) fn connect_behind_will(&mut self, client: &Arc<str>) {
+        for (connection, serial) in self.moves.take_waits_for_will(client) {
+            let state = self.connection(connection).filter(|found| found.serial == serial).map(|found| &found.state);
+            if let Some(State::Connecting(connecting)) = state
+                && let Some(acquire) = connecting.acquire.clone()
+            {
+                let client = client.clone();
+                self.propose_for(Pending::Connect { connection, serial, client }, acquire);
+            }
+        }
     }
 
     /// The client has not waited for its lease.
@@ -569,7 +590,9 @@ impl Shard {
     /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
     pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
         if self.shared.clustered && !changed.is_empty() {
-            self.propose(Command::ShareRoutes { set: changed, remove: Vec::new() });
+            for command in route_commands::adding(Vec::new(), changed) {
+                self.propose(command);
+            }
         }
     }
 

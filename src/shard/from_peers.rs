@@ -273,7 +273,7 @@ impl Shard {
 
     /// Returns how many bytes were whole frames.
     fn route_frames(&mut self, of: StreamKey, bytes: &[u8]) -> io::Result<usize> {
-        let max = self.shared.limits.packet_size_max as usize + FRAME_SURPLUS_BYTES;
+        let max = DataFrame::bytes_max(self.shared.limits.packet_size_max);
         let mut used = 0;
         loop {
             let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -282,7 +282,6 @@ impl Shard {
             };
             used += length;
             match frame {
-                DataFrame::Clock { clock } => self.hear_clock(clock),
                 DataFrame::Mark { sequence, index } => {
                     if self.is_new(of, sequence) {
                         let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
@@ -390,6 +389,12 @@ impl Shard {
             return;
         };
         answer.encode(&mut link.outbox);
+        if link.outbox.len() > UNREAD_ANSWER_BYTES_MAX {
+            let node = self.from_peers.streams[of as usize].node;
+            warn!(event = "link", %node, "a data connection is closed: its node does not read the answers");
+            self.metrics().links_unread.add(1);
+            return self.close_link(key);
+        }
         if !std::mem::replace(&mut link.dirty, true) {
             self.from_peers.dirty.push(key);
             self.wake_flusher();
@@ -441,8 +446,8 @@ impl Shard {
     }
 }
 
-/// What a frame may have beside a packet of the greatest size: the names of its publisher, its share group and its Will.
-const FRAME_SURPLUS_BYTES: usize = 256 * 1024;
+/// Answers that a node leaves unread: far more than its window can have caused. A connection with more is closed, and its answers are said again on the next.
+const UNREAD_ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 impl Link {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

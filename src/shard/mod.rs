@@ -232,7 +232,7 @@ enum Pending {
         client: Arc<str>,
     },
     Subscribe(Box<subscribing::PendingSubscribe>),
-    /// The filters of a SUBSCRIBE that has shared ones too, which have that ticket.
+    /// Filters of a SUBSCRIBE that has more of them than one command, the last of which has that ticket.
     SubscribeWith(Ticket),
     /// A step of a session that moves to this node.
     Move {

@@ -61,8 +61,11 @@ pub(super) struct Moves {
     marks: HashMap<Source, u64>,
     /// Wills that this shard has been given to publish and that are not done.
     wills: HashSet<(Arc<str>, u64)>,
+    /// Connections whose CONNECT waits until another node has published a Will of the client.
+    behind_wills: HashMap<Arc<str>, Vec<(ConnectionKey, u64)>>,
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
-    closed: HashMap<Arc<str>, String>,
+    /// And until when.
+    closed: HashMap<Arc<str>, (String, u64)>,
     /// Messages for share groups whose member here moves.
     parked: HashMap<Arc<str>, Vec<Parked>>,
     /// The last message of each stream that came to the sessions here.
@@ -71,8 +74,9 @@ pub(super) struct Moves {
     before: Seen,
 }
 
-/// More of them than there can be unless nodes disagree.
+/// More of them than there can be unless nodes disagree; and for how long the claim of such a connection may be on its way, in milliseconds.
 const CLOSED_MAX: usize = 4_096;
+const CLOSED_MS: u64 = 10_000;
 
 impl Moves {
     /// Whether the session of a client is on its way here.
@@ -89,6 +93,15 @@ impl Moves {
     /// Whether an earlier run has written that message down: its node has had no answer, and sends it again. To be asked once for each that comes live.
     pub fn repeats(&mut self, id: MessageId) -> bool {
         !self.before.is_empty() && self.before.repeats(id)
+    }
+
+    /// A connection waits until a Will of its client is published.
+    pub fn wait_for_will(&mut self, client: &Arc<str>, connection: (ConnectionKey, u64)) {
+        self.behind_wills.entry(client.clone()).or_default().push(connection);
+    }
+
+    pub fn take_waits_for_will(&mut self, client: &Arc<str>) -> Vec<(ConnectionKey, u64)> {
+        self.behind_wills.remove(client).unwrap_or_default()
     }
 
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
@@ -150,6 +163,7 @@ impl Shard {
             Effect::WillForgotten { client, epoch } => {
                 self.moves.wills.remove(&(client.clone(), epoch));
                 self.giving_wills(&client);
+                self.connect_behind_will(&client);
             }
             _ => {}
         }
@@ -262,6 +276,20 @@ impl Shard {
         for client in late {
             self.taking_event(&client, TakingEvent::Time);
         }
+        let Shard { moves, connections, .. } = self;
+        if !moves.behind_wills.is_empty() {
+            // Those that were given up meanwhile.
+            let waits = |(key, serial): &(ConnectionKey, u64)| {
+                connections.get(*key as usize).is_some_and(|connection| connection.serial == *serial)
+            };
+            moves.behind_wills.retain(|_, waiting| {
+                waiting.retain(waits);
+                !waiting.is_empty()
+            });
+        }
+        if !self.moves.closed.is_empty() {
+            self.moves.closed.retain(|_, (_, until)| *until > now);
+        }
     }
 
     /// The node was given up by the others: nothing is given or taken any more.
@@ -273,6 +301,8 @@ impl Shard {
         }
         self.moves.marks.clear();
         self.moves.wills.clear();
+        self.moves.closed.clear();
+        self.moves.behind_wills.clear();
     }
 }
 
@@ -282,6 +312,10 @@ impl Shard {
     pub(super) fn look_after_cluster(&mut self) {
         if !self.shared.clustered {
             return;
+        }
+        if self.suspended && self.shared.grant.is_valid() {
+            // The grant ended and was renewed between two looks at it, and whoever renewed it has not seen that it had ended.
+            self.resume_serving();
         }
         self.look_after_moves();
         if self.now >= self.looked_after_at + LOOK_AFTER_MS {

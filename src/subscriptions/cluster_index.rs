@@ -118,6 +118,23 @@ impl ClusterIndex {
         }
     }
 
+    /// Takes out everything of a node. Looks at all there is: for the rare case that a node has left for good.
+    pub fn remove_node(&self, node: NodeSlot) {
+        let mut routed = Vec::new();
+        self.filters.read().for_each(|filter, nodes| {
+            if nodes & (1 << node) != 0 {
+                routed.push(filter.to_owned());
+            }
+        });
+        routed.iter().for_each(|filter| self.remove_route(filter, node));
+        let mut shared = Vec::new();
+        self.shares.read().for_each(|filter, groups| {
+            let of_it = groups.iter().filter(|group| group.nodes.iter().any(|(slot, _)| *slot == node));
+            shared.extend(of_it.map(|group| (group.share.clone(), filter.to_owned())));
+        });
+        shared.iter().for_each(|(share, filter)| self.remove_share(share, filter, node));
+    }
+
     /// The nodes that have a subscriber of `topic`, one bit each.
     pub fn nodes(&self, topic: &str) -> u64 {
         if self.routes.load(Ordering::Acquire) == 0 {
@@ -184,6 +201,23 @@ impl ClusterIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_goes_leaves_nothing_to_the_next_in_its_place() {
+        let index = ClusterIndex::default();
+        index.add_route("a", 1);
+        index.add_route("a", 2);
+        index.add_route("b", 1);
+        let members = ShareMembers::new(1, false);
+        index.set_share(&"$share/s/a".into(), "a", 1, members);
+        index.set_share(&"$share/s/a".into(), "a", 2, members);
+        index.set_share(&"$share/t/a".into(), "a", 1, members);
+        index.remove_node(1);
+        assert_eq!((index.nodes("a"), index.nodes("b")), (0b100, 0));
+        let mut picked = Vec::new();
+        index.pick_shares("a", |_| None, |share, node| picked.push((share.to_string(), node)));
+        assert_eq!(picked, [("$share/s/a".to_owned(), ShareNode::There(2))]);
+    }
 
     #[test]
     fn the_nodes_of_a_topic_are_those_of_all_filters_that_match() {

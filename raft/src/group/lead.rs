@@ -14,13 +14,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{AGAIN, Inner, LeaveError, Recent};
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
 use crate::entry::{Batch, BatchOrigin, Member, TypeConfig};
 use crate::liveness::{Answer, Asking, Renewals, Timing};
 use crate::membership::{MemberStep, Members, next_step};
 use crate::network::Answer as RpcAnswer;
-use crate::state_machine::{Held, decode_commands, encode_commands};
+use crate::state_machine::{Held, encode_commands};
 use crate::wire::{Control, Lane, Message};
 
 /// A leader without a turn for so long has stood still, frozen or without a processor. In milliseconds.
@@ -119,12 +120,12 @@ impl Inner {
         let quorum_at = self.quorum_at(term);
         let member = self.members().nodes.contains_key(&node.0);
         let held = self.machine.read();
-        let live = held.state.live_nodes().find(|live| live.id == node).map(|live| live.incarnation);
+        let latest = held.state.node(node).map(|node| (node.incarnation, node.live));
         let proven = is_own_term(&held, term, self.me());
         let mut lead = self.lead.lock();
         drop(held);
         lead.follow(Some(term), proven, now);
-        if member { lead.renewals.renew(node, asking, live, quorum_at, now) } else { Answer::Silence }
+        if member { lead.renewals.renew(node, asking, latest, quorum_at, now) } else { Answer::Silence }
     }
 
     /// A message for the leader, which this node is or was just now.
@@ -153,14 +154,12 @@ impl Inner {
         }
     }
 
-    /// Only what every node can decode goes into the log, since there it would stop them all.
     fn take_batch(&self, batch: Batch) {
         let BatchOrigin::Node { node, .. } = batch.origin else { return };
         if node != self.me()
-            && let Err(fault) = decode_commands(&batch)
+            && let Err(why) = admission::batch(&batch)
         {
-            tracing::error!(node = %NodeId(node), fault, "a batch of another node cannot be read and is dropped");
-            return;
+            return self.inbox.refuse(NodeId(node), &why);
         }
         self.write(batch);
     }
@@ -314,7 +313,7 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), LeaveError> {
         let mut why = "the cluster has no leader".to_owned();
-        let mut again = false;
+        let (mut again, mut turn) = (false, 0);
         while Instant::now() < deadline {
             let asker = self.me();
             // A leader that has let itself go leads no more, and answers nobody.
@@ -324,7 +323,7 @@ impl Inner {
             let message =
                 |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force, again });
             let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
-            let answer = match self.leader() {
+            let answer = match self.whom_to_ask(&mut turn) {
                 Some(leader) if leader == asker => {
                     let lead = |request| {
                         self.lead_with(message(request));
@@ -347,6 +346,16 @@ impl Inner {
             tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
         Err(LeaveError::Deadline(why))
+    }
+
+    /// The leader; or, for who hears of none any more because it is no member, each of the others in turn.
+    fn whom_to_ask(&self, turn: &mut usize) -> Option<u128> {
+        let linked = self.rpc.linked();
+        let reached = |leader: &u128| *leader == self.me() || linked.contains(&NodeId(*leader));
+        self.leader().filter(reached).or_else(|| {
+            *turn += 1;
+            linked.get(*turn % linked.len().max(1)).map(|node| node.0)
+        })
     }
 
     fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Inner;
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{SnapshotMeta, TypeConfig, Vote};
@@ -63,7 +64,7 @@ impl Inbox {
         self.snapshots.lock().clear();
     }
 
-    fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
+    pub(super) fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let (now, last) = (boot_ms(), self.logged_at.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= LOG_PAUSE_MS {
@@ -85,6 +86,16 @@ impl Inner {
         let own = self.log.cluster();
         if own != 0 && cluster != 0 && own != cluster {
             let why = format!("it is of cluster {cluster:032x}, and this node is in cluster {own:032x}");
+            return self.inbox.refuse(from, &why);
+        }
+        let admitted = match &message {
+            Message::Control(control) => admission::control(control),
+            Message::Append { rpc, .. } => admission::append(rpc),
+            Message::Part(part) => admission::part(part),
+            // The leader looks into it, whoever passes it on.
+            Message::Propose { .. } => Ok(()),
+        };
+        if let Err(why) = admitted {
             return self.inbox.refuse(from, &why);
         }
         match message {
@@ -176,7 +187,7 @@ impl Inner {
                     }
                 });
             }
-            Control::Renew { incarnation, sent, complaints, applied: _ } => {
+            Control::Renew { incarnation, sent, complaints } => {
                 let complaints = complaints.into_iter().map(NodeId).collect();
                 match self.answer_renewal(from, Asking { incarnation, complaints }, boot_ms()) {
                     RenewalAnswer::Granted(granted) => {
@@ -186,13 +197,13 @@ impl Inner {
                     RenewalAnswer::Silence => {}
                 }
             }
-            Control::Renewed { incarnation, sent, granted } => self.home.renewed(incarnation, sent, granted),
-            Control::Expired { incarnation } => self.home.expired(incarnation),
+            Control::Renewed { incarnation, sent, granted } => self.seat.renewed(incarnation, sent, granted),
+            Control::Expired { incarnation } => self.seat.expired(incarnation),
             Control::Ended { incarnation } => {
                 self.ended.lock().insert(from, incarnation);
                 self.nudge.notify_one();
             }
-            Control::Applied { index } => self.home.audience().applied_by(from, index),
+            Control::Applied { index } => self.seat.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
                 *self.join_refused.lock() = Some(reason);

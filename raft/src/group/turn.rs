@@ -60,15 +60,15 @@ pub(super) async fn send_batches(inner: Arc<Inner>) {
     let mut leader = None;
     let mut last_led = None;
     loop {
-        for batch in inner.home.batcher.to_send(inner.me(), boot_ms()) {
+        for batch in inner.seat.batcher.to_send(inner.me(), boot_ms()) {
             inner.pass_to_leader(Message::Propose { hops: 0, batch });
         }
-        let pause = match inner.home.batcher.next_at() {
+        let pause = match inner.seat.batcher.next_at() {
             Some(at) => Duration::from_millis(at.saturating_sub(boot_ms()).max(1)),
             None => Duration::from_secs(3600),
         };
         tokio::select! {
-            () = inner.home.batcher.wake.notified() => {}
+            () = inner.seat.batcher.wake.notified() => {}
             changed = leaders.changed() => {
                 if changed.is_err() {
                     return;
@@ -79,7 +79,7 @@ pub(super) async fn send_batches(inner: Arc<Inner>) {
                     inner.leader_changes.fetch_add(1, Ordering::Relaxed);
                 }
                 if leader.replace(now) != Some(now) {
-                    inner.home.batcher.send_again();
+                    inner.seat.batcher.send_again();
                     inner.nudge.notify_one();
                 }
             }
@@ -93,7 +93,7 @@ impl Inner {
     fn turn(self: &Arc<Self>) {
         let now = boot_ms();
         let linked = self.rpc.linked();
-        self.home.look(self.is_majority(&linked));
+        self.seat.look(self.is_majority(&linked));
         if self.log.cluster() == 0 {
             self.found(&linked, now);
         } else if !self.is_member() && !self.leaving.load(Ordering::Acquire) {
@@ -178,7 +178,7 @@ impl Inner {
     }
 
     fn ask_to_register(self: &Arc<Self>, linked: &[NodeId], now: u64) {
-        let Some(run) = self.home.wanted() else { return };
+        let Some(run) = self.seat.wanted() else { return };
         if !self.is_member() || !due(&mut self.turning.lock().registered_at, now, AGAIN) {
             return;
         }
@@ -199,20 +199,19 @@ impl Inner {
         if !self.works(now) || !(self.may_renew)() {
             return;
         }
-        let Some(incarnation) = self.home.renewal(now) else { return };
+        let Some(incarnation) = self.seat.renewal(now) else { return };
         let complaints = (self.complaints)();
         match self.leader() {
             Some(leader) if leader == self.me() => {
                 match self.answer_renewal(self.options.node, Asking { incarnation, complaints }, now) {
-                    Answer::Granted(granted) => self.home.renewed(incarnation, now, granted),
-                    Answer::Expired => self.home.expired(incarnation),
+                    Answer::Granted(granted) => self.seat.renewed(incarnation, now, granted),
+                    Answer::Expired => self.seat.expired(incarnation),
                     Answer::Silence => {}
                 }
             }
             Some(leader) => {
                 let complaints = complaints.into_iter().map(|node| node.0).collect();
-                let applied = self.machine.applied();
-                self.rpc.control(NodeId(leader), Control::Renew { incarnation, sent: now, applied, complaints });
+                self.rpc.control(NodeId(leader), Control::Renew { incarnation, sent: now, complaints });
             }
             None => {}
         }

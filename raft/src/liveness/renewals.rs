@@ -78,43 +78,29 @@ impl Renewals {
     pub fn observe(&mut self, live: &[(NodeId, Incarnation)], now: u64) {
         self.heard.retain(|node, heard| live.contains(&(*node, heard.incarnation)));
         for &(node, incarnation) in live {
-            self.heard.entry(node).or_insert_with(|| Heard {
-                incarnation,
-                answered_at: now,
-                asked_at: None,
-                complaints: Vec::new(),
-                condemned: false,
-                proposed_at: None,
-            });
+            self.heard.entry(node).or_insert_with(|| Heard::new(incarnation, now));
         }
     }
 
-    /// A renewal of `node` came in. `live` is its live incarnation, `quorum_at` the newest time at which the leader is proven to have had its majority.
+    /// A renewal of `node` came in. `latest` is its newest incarnation in the state that this leader has applied, and whether it is live; `quorum_at` the newest time at which the leader is proven to have had its majority.
     pub fn renew(
         &mut self,
         node: NodeId,
         asking: Asking,
-        live: Option<Incarnation>,
+        latest: Option<(Incarnation, bool)>,
         quorum_at: Option<u64>,
         now: u64,
     ) -> Answer {
         if self.since.is_none() {
             return Answer::Silence;
         }
-        match live {
-            Some(live) if live == asking.incarnation => {}
-            // A younger one than the state knows may be in the log.
-            Some(live) if live < asking.incarnation => return Answer::Silence,
-            _ => return Answer::Expired,
+        match latest {
+            Some((latest, true)) if latest == asking.incarnation => {}
+            Some((latest, _)) if latest >= asking.incarnation => return Answer::Expired,
+            // It is in the log, and the node has applied that before this leader.
+            _ => return Answer::Silence,
         }
-        let heard = self.heard.entry(node).or_insert_with(|| Heard {
-            incarnation: asking.incarnation,
-            answered_at: now,
-            asked_at: None,
-            complaints: Vec::new(),
-            condemned: false,
-            proposed_at: None,
-        });
+        let heard = self.heard.entry(node).or_insert_with(|| Heard::new(asking.incarnation, now));
         if heard.incarnation != asking.incarnation || heard.condemned || heard.proposed_at.is_some() {
             return Answer::Silence;
         }
@@ -193,6 +179,12 @@ impl Renewals {
 }
 
 impl Heard {
+    /// Of an incarnation that is seen for the first time.
+    fn new(incarnation: Incarnation, now: u64) -> Self {
+        let complaints = Vec::new();
+        Self { incarnation, answered_at: now, asked_at: None, complaints, condemned: false, proposed_at: None }
+    }
+
     /// Whether its word counts: it renews and is not on its way out.
     fn is_good(&self, now: u64, lease_ms: u64) -> bool {
         let recent = self.asked_at.is_some_and(|at| now.saturating_sub(at) < lease_ms);

@@ -52,8 +52,6 @@ pub enum TakingEvent {
     HolderGone,
     /// This node has been given up by the others, and knows nothing of what was applied last.
     Expelled,
-    /// The connection is gone that waits for its CONNACK.
-    ClientGone,
 }
 
 /// What the shard of the claimant has to do.
@@ -71,7 +69,6 @@ pub enum TakingAction {
     /// The next part of the state: to be written down as it comes.
     Take {
         bytes: Bytes,
-        last: bool,
     },
     /// The state is complete: append what was held and the state does not have. Answer `Kept` when all of it is.
     Adopt,
@@ -191,10 +188,6 @@ impl Taking {
                 TakingActions::new()
             }
             (TakingEvent::HolderGone, _) => self.give_up(),
-            (TakingEvent::ClientGone, _) => {
-                self.abandoned = true;
-                self.give_up()
-            }
         }
     }
 
@@ -258,7 +251,7 @@ impl Taking {
     }
 
     fn took(&mut self, now: u64, last: bool, bytes: Bytes) -> TakingActions {
-        let take = TakingAction::Take { bytes, last };
+        let take = TakingAction::Take { bytes };
         if last {
             self.enter(Phase::Adopting, now);
             return smallvec![take, TakingAction::Adopt];

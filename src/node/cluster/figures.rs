@@ -36,6 +36,12 @@ fn shards(out: &mut Exposition, metrics: &Metrics) {
         .sample(&[("direction", "out")], sum(|shard| &shard.sessions_given))
         .sample(&[("direction", "in")], sum(|shard| &shard.sessions_taken));
     out.single(
+        "data_connections_unread_total",
+        Kind::Counter,
+        "Data connections closed because the other node did not read the answers.",
+        sum(|shard| &shard.links_unread),
+    );
+    out.single(
         "subscribes_timed_out_total",
         Kind::Counter,
         "SUBSCRIBE packets that were refused because not every node routed for them in time.",

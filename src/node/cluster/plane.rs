@@ -9,19 +9,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use holdfast_raft::{
-    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, ShareMembers, ShareRoute,
+    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, Refusal, ShareMembers,
+    ShareRoute,
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
+use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
-use crate::node::control::unroute;
 use crate::shard::mailbox::{Event, Ticket, Turned};
 use crate::shard::{ControlPlane, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
@@ -69,7 +71,6 @@ pub(in crate::node) struct ClusterPlane {
     next_own: Mutex<u64>,
     /// Counts how often the others have given this node up.
     expelled: watch::Sender<Expulsions>,
-    granted_before: AtomicBool,
     /// Whether the node may serve, as the group said it last; and how often that has ended.
     serves: AtomicBool,
     suspended: AtomicU64,
@@ -95,7 +96,6 @@ impl ClusterPlane {
             own: Mutex::default(),
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
-            granted_before: AtomicBool::new(false),
             serves: AtomicBool::new(false),
             suspended: AtomicU64::new(0),
             leaving: watch::Sender::new(false),
@@ -144,7 +144,7 @@ impl ClusterPlane {
         self.shards_of.write().insert(node, shards);
     }
 
-    /// Proposes a command of the node itself, and tells what came of it.
+    /// Proposes a command of the node itself, and tells what came of it; nothing, if it was not taken or the node was given up meanwhile.
     pub fn propose_own(&self, command: Command) -> tokio::sync::oneshot::Receiver<Outcome> {
         let (answer, outcome) = tokio::sync::oneshot::channel();
         let number = {
@@ -153,10 +153,15 @@ impl ClusterPlane {
             *next & ((1 << TICKET_BITS) - 1)
         };
         self.own.lock().insert(number, answer);
-        if let Some(group) = self.group.get() {
-            group.propose([(OF_THE_NODE << TICKET_BITS | number, command)]);
+        if !self.hand_on(OF_THE_NODE << TICKET_BITS | number, command) {
+            self.own.lock().remove(&number);
         }
         outcome
+    }
+
+    /// Whether the group has taken the command.
+    fn hand_on(&self, ticket: u64, command: Command) -> bool {
+        self.group.get().is_some_and(|group| group.propose([(ticket, command)]).is_empty())
     }
 
     fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
@@ -196,8 +201,12 @@ impl ClusterPlane {
         sums
     }
 
-    /// Until every live node routes with the state of `index`.
-    pub async fn routed_everywhere(&self, index: u64) {
+    /// Until every live node routes with the state of `index`; false if that took too long.
+    pub async fn routed_everywhere(&self, index: u64, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.is_routed_everywhere(index)).await.is_ok()
+    }
+
+    async fn is_routed_everywhere(&self, index: u64) {
         let mut changes = self.reached.subscribe();
         loop {
             changes.borrow_and_update();
@@ -222,7 +231,7 @@ impl ClusterPlane {
         }
         let _order = self.shared.index.route_order();
         due.retain(|text| !self.shared.index.has(text));
-        for command in unroute(due) {
+        for command in route_commands::removing(due) {
             self.propose(OF_THE_NODE as ShardId, None, command);
         }
     }
@@ -231,8 +240,12 @@ impl ClusterPlane {
 /// What shards ask.
 impl ControlPlane for ClusterPlane {
     fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied> {
-        if let Some(group) = self.group.get() {
-            group.propose([(u64::from(from) << TICKET_BITS | ticket.unwrap_or(0), command)]);
+        let taken = self.hand_on(u64::from(from) << TICKET_BITS | ticket.unwrap_or(0), command);
+        // Of what is not taken the group says nothing more, and somebody waits for it.
+        if let Some(ticket) = ticket.filter(|_| !taken)
+            && let Some(mailbox) = self.shared.mailboxes.get(usize::from(from))
+        {
+            mailbox.push(Event::Outcome { ticket, outcome: Outcome::Refused(Refusal::NotLive) });
         }
         None
     }
@@ -342,12 +355,14 @@ impl ClusterPlane {
     fn take_route_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
         let cluster = &self.shared.cluster_index;
         let other = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_for(node)).flatten();
+        // Who is forgotten gets no place again for what is taken from it.
+        let known = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_of(node)).flatten();
         match effect {
             Effect::RouteAdded { filter, node } => {
                 other(node).into_iter().for_each(|slot| cluster.add_route(&filter, slot));
             }
             Effect::RouteRemoved { filter, node } => {
-                other(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
+                known(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
             }
             Effect::ShareRouteSet { share, node, members } => {
                 other(node)
@@ -355,12 +370,15 @@ impl ClusterPlane {
                     .for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
             }
             Effect::ShareRouteRemoved { share, node } => {
-                other(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
+                known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
             Effect::NodeDown { node, .. } => self.node_down(node, mail),
             Effect::NodeForgotten { node } => {
-                self.slots.lock().remove(&node);
+                // Some of its routes may go only later, and the next node in its place must not have them.
+                if let Some(slot) = self.slots.lock().remove(&node) {
+                    cluster.remove_node(slot);
+                }
             }
             _ => {}
         }
@@ -498,11 +516,8 @@ impl Audience for Ear {
                 shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Expelled));
                 plane.expelled.send_modify(|Expulsions(times)| *times += 1);
             }
-            Some(_) if shared.grant.is_valid() => {
-                plane.granted_before.store(true, Ordering::Release);
-                if !valid_before {
-                    shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Resumed));
-                }
+            Some(_) if serves && !valid_before => {
+                shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Resumed));
             }
             Some(_) => {}
         }
@@ -520,7 +535,6 @@ fn share_text((name, filter): &ShareRoute) -> Arc<str> {
 
 /// Everything that this node's sessions want, as commands of bounded size.
 pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
-    const PER_COMMAND: usize = 4_096;
     let mut filters = Vec::new();
     shared.index.for_each_filter(|filter| filters.push(Arc::from(filter)));
     let mut shares: Vec<(ShareRoute, ShareMembers)> = Vec::new();
@@ -529,7 +543,5 @@ pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
             shares.push(((share.into(), filter.into()), members));
         }
     });
-    let filters = filters.chunks(PER_COMMAND).map(|add| Command::Routes { add: add.to_vec(), remove: Vec::new() });
-    let shares = shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
-    filters.chain(shares).collect()
+    route_commands::adding(filters, shares)
 }

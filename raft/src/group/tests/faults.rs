@@ -4,8 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use openraft::raft::AppendEntriesRequest;
+use openraft::{CommittedLeaderId, EntryPayload};
+
 use super::scene::{Scene, acquire, detach, until};
-use crate::command::{Effect, NodeId, Outcome};
+use crate::command::{Command, Effect, NodeId, Outcome};
+use crate::entry::{Batch, BatchOrigin, Entry, LogId};
+use crate::state_machine::encode_commands;
+use crate::wire::{self, Control, Lane, Message};
 
 const ALL: [u128; 3] = [1, 2, 3];
 
@@ -185,4 +191,49 @@ async fn hostile_bytes_are_refused_and_counted() {
     assert!(node.group.status().refused_messages >= before + 3);
     assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
     let _ = Arc::strong_count(&node.diary);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_node_could_send_on_does_not_enter_the_log() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let (node, from) = (&scene.nodes[&leader], NodeId(others(leader)[0]));
+    let cluster = node.group.status().cluster_id;
+    let (before, last) = (node.group.status().refused_messages, node.group.status().last_log);
+    let filters = (0..60).map(|_| "f".repeat(60_000).into()).collect();
+    let commands = encode_commands(&[Command::Routes { add: filters, remove: Vec::new() }]);
+    let origin = BatchOrigin::Node { node: from.0, incarnation: 1, number: 1 };
+    let batch = Batch { at: 0, origin, count: 1, commands };
+    let name = "n".repeat(60_000);
+    let join = Control::Join { hops: 0, node: 77, name: name.clone() };
+    let register =
+        Control::Register { hops: 0, node: from.0, name, run: 9, versions: (1, 1), intact: true, linked: ALL.to_vec() };
+    for message in [Message::Propose { hops: 0, batch }, Message::Control(join), Message::Control(register)] {
+        node.group.receive(from, Lane::Control, wire::encode(cluster, &message));
+    }
+    assert_eq!(node.group.status().refused_messages, before + 3);
+    assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    assert_eq!(node.group.status().last_log, last.map(|last| last + 1), "only that has come into the log");
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_with_a_gap_come_neither_into_memory_nor_to_disk() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let node = &scene.nodes[&others(leader)[0]];
+    scene.settle().await;
+    let (term, last) = (node.group.status().term, node.group.status().last_log.expect("there is a log"));
+    let id = |index| LogId::new(CommittedLeaderId::new(term, leader), index);
+    let blank = |index| Entry { log_id: id(index), payload: EntryPayload::Blank };
+    let refused = node.group.status().refused_messages;
+    for (prev, index) in [(Some(id(last)), last + 3), (Some(id(u64::MAX)), 0), (Some(id(u64::MAX - 1)), u64::MAX)] {
+        let vote = openraft::Vote::new_committed(term, leader);
+        let rpc = AppendEntriesRequest { vote, prev_log_id: prev, entries: vec![blank(index)], leader_commit: None };
+        let message = wire::encode(node.group.status().cluster_id, &Message::Append { request: 1, rpc });
+        node.group.receive(NodeId(leader), Lane::Control, message);
+    }
+    assert_eq!(node.group.status().refused_messages, refused + 3);
+    assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    scene.settle().await;
 }

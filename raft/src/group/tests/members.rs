@@ -1,5 +1,9 @@
 //! The group while nodes come and go.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::scene::{Scene, acquire, deadline, options, until};
@@ -33,6 +37,21 @@ async fn there_are_five_voters_at_most() {
     }
     assert!(matches!(scene.nodes[&6].ask(1, acquire("c")).await, Outcome::Acquired { .. }));
     scene.settle().await;
+}
+
+/// A machine that is busy may be late by more than a lease between any two steps of a node that is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_ends_before_it_is_seen_is_followed_by_another() {
+    let mut scene = Scene::of(3).await;
+    let late = scene.start(4, None).await;
+    late.may_renew.store(false, Ordering::SeqCst);
+    let mut registering = pin!(late.register());
+    let waits = poll_fn(|cx| Poll::Ready(registering.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "it takes a while");
+    until("the first one is over", || late.diary.is_ended()).await;
+    late.may_renew.store(true, Ordering::SeqCst);
+    assert!(registering.await > 1);
+    assert!(matches!(late.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,6 +97,23 @@ async fn a_member_leaves_and_its_sessions_end() {
         let outcome = scene.nodes[&stays].ask(1, acquire("c")).await;
         assert!(matches!(outcome, Outcome::Acquired { session_present: false, .. }), "{outcome:?}");
     }
+}
+
+/// Nobody sends it anything of the log any more, so it cannot know from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_left_without_hearing_of_it_asks_the_others() {
+    let mut scene = Scene::of(3).await;
+    scene.start(4, None).await.register().await;
+    until("four voters", || voters(&scene, 1).len() == 4).await;
+    let leader = scene.leader(&[1, 2, 3, 4]).await;
+    let gone = leader % 4 + 1;
+    let group = scene.nodes[&gone].group.clone();
+    scene.net.deaf.lock().insert(NodeId(gone));
+    let leaving = tokio::spawn(async move { group.leave(deadline()).await });
+    until("it is out", || voters(&scene, leader).len() == 3 && !voters(&scene, leader).contains(&gone)).await;
+    until("it knows no leader", || scene.nodes[&gone].group.status().leader.is_none()).await;
+    scene.net.deaf.lock().remove(&NodeId(gone));
+    leaving.await.expect("runs").expect("it has left");
 }
 
 /// Its wish to be a member is still fresh; it runs on, and knows that it has left.

@@ -363,7 +363,7 @@ impl World {
                     }
                 }
                 Take::ProposeCut => self.propose(number, Command::Cut { by: number, epoch }),
-                Take::Take { bytes, .. } => node.take_part(&bytes),
+                Take::Take { bytes } => node.take_part(&bytes),
                 Take::Adopt => {
                     node.adopt();
                     node.told.push_back(Told::Taking(epoch, TakingEvent::Kept));
@@ -583,7 +583,7 @@ impl World {
             Fault::Connect(node, clean) => self.connect(node, clean),
             Fault::Leave(node) => {
                 if let Some(epoch) = self.nodes[node].taking.as_ref().map(|(taking, _)| taking.epoch()) {
-                    self.tell_taking(node, epoch, TakingEvent::ClientGone);
+                    self.tell_taking(node, epoch, TakingEvent::Failed);
                 }
             }
             Fault::LoseFrame => drop(self.frames.pop()),
