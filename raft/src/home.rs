@@ -68,11 +68,13 @@ struct Seat {
     reported: Option<Standing>,
     /// Somebody waits to be registered.
     wanted: bool,
+    /// The process stops: no incarnation begins any more.
+    closed: bool,
 }
 
 impl Home {
     pub fn new(me: NodeId, run: u64, timing: Timing, audience: Arc<dyn Audience>) -> Home {
-        let seat = Seat { tenure: Tenure::new(timing), run, worn: false, reported: None, wanted: false };
+        let seat = Seat { tenure: Tenure::new(timing), run, worn: false, reported: None, wanted: false, closed: false };
         Home {
             me,
             batcher: Batcher::default(),
@@ -98,7 +100,7 @@ impl Home {
     /// Asks to be registered. After an incarnation that is over, under a new run: for the state it is another start.
     pub fn want(&self, wanted: bool, next_run: impl FnOnce() -> u64) {
         let mut seat = self.seat.lock();
-        seat.wanted = wanted;
+        seat.wanted = wanted && !seat.closed;
         if wanted && seat.worn {
             seat.run = next_run();
             seat.worn = false;
@@ -115,7 +117,7 @@ impl Home {
     /// `run` is registered, with `number` batches applied.
     pub fn registered(&self, run: u64, incarnation: Incarnation, number: u64) {
         let mut seat = self.seat.lock();
-        if seat.run != run || seat.worn || self.incarnation() == Some(incarnation) {
+        if seat.run != run || seat.worn || seat.closed || self.incarnation() == Some(incarnation) {
             return;
         }
         seat.tenure.registered(incarnation, boot_ms());
@@ -136,6 +138,15 @@ impl Home {
         let mut seat = self.seat.lock();
         seat.tenure.end();
         self.report(&mut seat);
+    }
+
+    /// Ends the incarnation, if there is one, and takes no other.
+    pub fn close(&self) {
+        {
+            let mut seat = self.seat.lock();
+            (seat.closed, seat.wanted) = (true, false);
+        }
+        self.end();
     }
 
     pub fn renewed(&self, incarnation: Incarnation, sent: u64, granted: u64) {

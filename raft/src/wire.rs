@@ -85,7 +85,8 @@ pub(crate) enum Control {
         incarnation: Incarnation,
         sent: u64,
         applied: u64,
-        complaints: Vec<u128>,
+        complaints: Vec<(u128, Incarnation)>,
+        hampered: bool,
     },
     /// It may, for `granted` milliseconds from `sent` on.
     Renewed {
@@ -151,6 +152,8 @@ pub(crate) enum Control {
         request: u64,
         refused: Option<String>,
     },
+    /// The leader stops, and would be followed by the receiver.
+    TakeOver,
 }
 
 /// What became of a piece of a snapshot.

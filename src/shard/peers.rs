@@ -29,7 +29,7 @@ use crate::subscriptions::NodeSlot;
 
 use super::keeping::{Leg, PromiseKey};
 use super::sharing::OwedShares;
-use super::{ConnectionKey, Shard};
+use super::{ConnectionKey, Owed, Shard};
 
 /// One other node that is live.
 pub(super) struct Peer {
@@ -43,6 +43,8 @@ pub(super) struct Peer {
     waiting: Vec<ConnectionKey>,
     /// Messages for share groups that no member there has acknowledged yet.
     pub shares: OwedShares,
+    /// It was last told of the node that it has accepted nothing for a while.
+    told_stuck: bool,
 }
 
 struct PeerConnection {
@@ -136,13 +138,19 @@ impl Future for PeerTask {
 impl Shard {
     /// A node is live, as `incarnation`.
     pub(super) fn peer_up(&mut self, slot: NodeSlot, node: NodeId, incarnation: Incarnation) {
+        let now = self.now;
         let slots = &mut self.peers.slots;
         if slots.len() <= usize::from(slot) {
             slots.resize_with(usize::from(slot) + 1, || None);
         }
         match &mut slots[usize::from(slot)] {
             // It has started anew without having been given up: what it is owed goes to it all the same.
-            Some(peer) if peer.node == node => peer.incarnation = incarnation,
+            Some(peer) if peer.node == node => {
+                if peer.incarnation != incarnation {
+                    peer.legs.give_time(now);
+                }
+                peer.incarnation = incarnation;
+            }
             place => {
                 *place = Some(Box::new(Peer {
                     node,
@@ -152,9 +160,11 @@ impl Shard {
                     run: None,
                     waiting: Vec::new(),
                     shares: OwedShares::default(),
+                    told_stuck: false,
                 }));
             }
         }
+        self.tell_owed(slot);
         self.take_early_links(node);
     }
 
@@ -175,7 +185,8 @@ impl Shard {
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
         self.offer_lost_shares(1 << slot, peer.shares);
-        self.control.owed(self.id, node, 0, 0);
+        let owed = Owed { incarnation: peer.incarnation, bytes: 0, stuck_ms: 0 };
+        self.control.owed(self.id, node, owed);
         self.settle_waits_for_legs();
     }
 
@@ -305,6 +316,7 @@ impl Shard {
         // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
         let first = peer.legs.first_sequence().unwrap_or(u64::MAX);
         let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
+        self.tell_owed(slot);
         self.offer_lost_shares(0, lost);
         self.mark_peer_dirty(slot);
     }
@@ -318,6 +330,9 @@ impl Shard {
         peer.legs.accepted(now, up_to, |promise| done.push(promise));
         let shares = peer.shares.accepted(up_to);
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
+        if peer.told_stuck {
+            self.tell_owed(slot);
+        }
         done.into_iter().for_each(|promise| self.answered(promise));
         shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
         self.read_waiting(waiting);
@@ -466,12 +481,22 @@ impl Shard {
                 continue;
             };
             peer.legs.measure(now);
-            let (bytes, stuck_ms, node) = (peer.legs.owed_bytes(), peer.legs.stuck_ms(now), peer.node);
             if peer.legs.has_room() {
                 let waiting = std::mem::take(&mut peer.waiting);
                 self.read_waiting(waiting);
             }
-            self.control.owed(self.id, node, bytes, stuck_ms);
+            self.tell_owed(slot);
+        }
+    }
+
+    /// Tells the node what another one owes this shard. That it is stuck no longer must not wait for the next second: somebody may be given up for it.
+    fn tell_owed(&mut self, slot: NodeSlot) {
+        let (now, id) = (self.now, self.id);
+        if let Some(peer) = self.peers.get_mut(slot) {
+            let (bytes, stuck_ms) = (peer.legs.owed_bytes(), peer.legs.stuck_ms(now));
+            peer.told_stuck = stuck_ms > 0;
+            let (node, incarnation) = (peer.node, peer.incarnation);
+            self.control.owed(id, node, Owed { incarnation, bytes, stuck_ms });
         }
     }
 }

@@ -266,6 +266,15 @@ impl Inner {
         id == self.me() || self.rpc.linked().contains(&NodeId(id))
     }
 
+    /// The voter with a link that has most of the log, if this node leads.
+    pub(super) fn successor(&self) -> Option<NodeId> {
+        let (linked, voters) = (self.rpc.linked(), self.members().voters);
+        let metrics = self.metrics.borrow();
+        let matched = metrics.replication.iter().flatten();
+        let able = matched.filter(|(id, _)| voters.contains(id) && linked.contains(&NodeId(**id)));
+        able.max_by_key(|(_, matched)| **matched).map(|(id, _)| NodeId(*id))
+    }
+
     /// The members that have all but the newest of the log.
     fn caught_up(&self) -> BTreeSet<u128> {
         let metrics = self.metrics.borrow();

@@ -54,10 +54,20 @@ use lead::Lead;
 pub use options::{LeaveError, Options, RegisterError, StartError};
 use receive::Inbox;
 
-/// The nodes that owe this one something and made no progress for the lease time.
-pub type Complaints = Arc<dyn Fn() -> Vec<NodeId> + Send + Sync>;
-/// Whether the node does what it should: each shard turned and the journal committed within the lease time.
-pub type MayRenew = Arc<dyn Fn() -> bool + Send + Sync>;
+/// The incarnations that owe this node something and made no progress for the lease time.
+pub type Complaints = Arc<dyn Fn() -> Vec<(NodeId, Incarnation)> + Send + Sync>;
+/// Asks for the [`Fitness`] of the node.
+pub type AskFitness = Arc<dyn Fn() -> Fitness + Send + Sync>;
+
+/// Whether a node does what it should within the lease time: each shard turns and the journal commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fitness {
+    Fit,
+    /// All but what waits for a disk that is full or fails. It renews, and is not given up for what others wait for.
+    Hampered,
+    /// It does not, and so does not renew.
+    Unfit,
+}
 
 /// One node's part in the group; clones are the same node.
 #[derive(Clone)]
@@ -72,7 +82,7 @@ struct Inner {
     raft: Raft,
     metrics: watch::Receiver<RaftMetrics<u128, Member>>,
     complaints: Complaints,
-    may_renew: MayRenew,
+    fitness: AskFitness,
     /// Only while the node is in no cluster.
     founding: Mutex<Founding>,
     /// A cluster is being founded or joined; its number is on its way to the disk.
@@ -94,6 +104,8 @@ struct Inner {
     join_refused: Mutex<Option<String>>,
     /// Something is to be done before the next turn.
     nudge: Notify,
+    /// The process stops: the node does its part to the end, but is nobody any more; and it does nothing more.
+    stopping: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     runtime: tokio::runtime::Handle,
@@ -145,7 +157,7 @@ impl Group {
         network: Arc<dyn Network>,
         audience: Arc<dyn Audience>,
         complaints: Complaints,
-        may_renew: MayRenew,
+        fitness: AskFitness,
     ) -> Result<Group, StartError> {
         options.check()?;
         let me = options.node;
@@ -169,7 +181,7 @@ impl Group {
             metrics: raft.metrics(),
             raft,
             complaints,
-            may_renew,
+            fitness,
             founding: Mutex::new(Founding::new(me, &options.name, options.expected_size)),
             adopting: AtomicBool::new(false),
             lead: Mutex::new(Lead::new(options.timing())),
@@ -182,6 +194,7 @@ impl Group {
             leaving: AtomicBool::new(false),
             join_refused: Mutex::default(),
             nudge: Notify::new(),
+            stopping: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
             tasks: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
@@ -233,14 +246,15 @@ impl Group {
     /// Gets this node an incarnation, asking again until the leader has registered it. One that the node already has is returned at once.
     ///
     /// # Errors
-    /// [`RegisterError::Deadline`] if that took too long; it may be called again.
+    /// [`RegisterError::Deadline`] if that took too long; it may be called again. [`RegisterError::Stopped`] once the node stops.
     pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
         self.0.home.want(true, random_run);
         self.0.nudge.notify_one();
-        let (mut incarnation, mut stopped) = (self.0.home.watch(), self.0.stopped.subscribe());
+        let (mut incarnation, mut stopping) = (self.0.home.watch(), self.0.stopping.subscribe());
         let waited = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return Err(RegisterError::Stopped),
             registered = incarnation.wait_for(Option::is_some) => registered.map(|found| *found).unwrap_or_default(),
-            _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
             () = tokio::time::sleep_until(deadline) => None,
         };
         match waited {
@@ -274,9 +288,10 @@ impl Group {
 
     /// Ends this node's part, log closed and all. The node stays a member; the others need not wait for a lease until they know that it has stopped.
     pub async fn stop(&self) {
+        self.0.stopping.send_replace(true);
+        self.0.home.close();
         self.end_at_once().await;
         self.0.stopped.send_replace(true);
-        self.0.home.end();
         for task in std::mem::take(&mut *self.0.tasks.lock()) {
             task.abort();
         }
@@ -292,22 +307,49 @@ impl Group {
         self.0.home.incarnation().is_some()
     }
 
-    /// Tells the others that this incarnation is over, and waits until the state says so, for a little.
+    /// Whether [`Group::stop`] was called: an incarnation that ends then was not given up by others.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// Tells the others that this incarnation is over, and waits until the state says so, for a little. One that was on its way when the node began to stop is over too.
     async fn end_at_once(&self) {
         let inner = &self.0;
-        let Some(incarnation) = inner.home.incarnation() else {
-            return;
-        };
-        inner.home.end();
-        inner.ended.lock().insert(inner.options.node, incarnation);
-        for peer in inner.rpc.linked() {
-            inner.rpc.control(peer, Control::Ended { incarnation });
-        }
-        inner.nudge.notify_one();
+        let own = inner.options.node;
         let until = Instant::now() + END_PATIENCE;
-        let is_live = || inner.machine.read().state.live_nodes().any(|live| live.id == inner.options.node);
-        while is_live() && Instant::now() < until {
+        let mut told = None;
+        loop {
+            let live = inner.machine.read().state.live_nodes().find(|live| live.id == own).map(|live| live.incarnation);
+            let Some(incarnation) = live.filter(|_| Instant::now() < until) else {
+                break;
+            };
+            if told.replace(incarnation) != Some(incarnation) {
+                inner.ended.lock().insert(own, incarnation);
+                for peer in inner.rpc.linked() {
+                    inner.rpc.control(peer, Control::Ended { incarnation });
+                }
+                inner.nudge.notify_one();
+            }
             tokio::time::sleep(END_LOOK).await;
+        }
+        self.hand_over().await;
+    }
+
+    /// Has another voter lead. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not.
+    async fn hand_over(&self) {
+        let inner = &self.0;
+        let patience = Duration::from_millis(inner.options.election_ms.0);
+        let until = Instant::now() + patience;
+        let mut metrics = inner.metrics.clone();
+        let me = inner.me();
+        while inner.leading_term().is_some()
+            && let Some(successor) = inner.successor()
+            && Instant::now() < until
+        {
+            inner.rpc.control(successor, Control::TakeOver);
+            let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
+            let _ = tokio::time::timeout(patience / 2, followed).await;
         }
     }
 

@@ -176,9 +176,9 @@ impl Inner {
                     }
                 });
             }
-            Control::Renew { incarnation, sent, complaints, applied: _ } => {
-                let complaints = complaints.into_iter().map(NodeId).collect();
-                match self.answer_renewal(from, Asking { incarnation, complaints }, boot_ms()) {
+            Control::Renew { incarnation, sent, complaints, hampered, applied: _ } => {
+                let complaints = complaints.into_iter().map(|(node, of)| (NodeId(node), of)).collect();
+                match self.answer_renewal(from, Asking { incarnation, complaints, hampered }, boot_ms()) {
                     RenewalAnswer::Granted(granted) => {
                         self.rpc.control(from, Control::Renewed { incarnation, sent, granted });
                     }
@@ -192,12 +192,23 @@ impl Inner {
                 self.ended.lock().insert(from, incarnation);
                 self.nudge.notify_one();
             }
+            Control::TakeOver => self.take_over(from),
             Control::Applied { index } => self.home.audience().applied_by(from, index),
             Control::JoinRefused { reason } => {
                 self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
                 *self.join_refused.lock() = Some(reason);
             }
             passed => self.pass_on_control(passed),
+        }
+    }
+
+    /// The leader stops: this node asks for votes at once, and does not wait until the others have missed the old one.
+    fn take_over(self: &Arc<Self>, from: NodeId) {
+        if self.leader() == Some(from.0) && !*self.stopping.borrow() {
+            let inner = self.clone();
+            self.runtime.spawn(async move {
+                let _ = inner.raft.trigger().elect().await;
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{AGAIN, Inner, random_id};
+use super::{AGAIN, Fitness, Inner, random_id};
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{Batch, Member};
@@ -196,23 +196,26 @@ impl Inner {
     }
 
     fn renew(&self, now: u64) {
-        if !self.works(now) || !(self.may_renew)() {
+        let fitness = (self.fitness)();
+        if !self.works(now) || fitness == Fitness::Unfit {
             return;
         }
+        let hampered = fitness == Fitness::Hampered;
         let Some(incarnation) = self.home.renewal(now) else { return };
         let complaints = (self.complaints)();
         match self.leader() {
             Some(leader) if leader == self.me() => {
-                match self.answer_renewal(self.options.node, Asking { incarnation, complaints }, now) {
+                match self.answer_renewal(self.options.node, Asking { incarnation, complaints, hampered }, now) {
                     Answer::Granted(granted) => self.home.renewed(incarnation, now, granted),
                     Answer::Expired => self.home.expired(incarnation),
                     Answer::Silence => {}
                 }
             }
             Some(leader) => {
-                let complaints = complaints.into_iter().map(|node| node.0).collect();
+                let complaints = complaints.into_iter().map(|(node, of)| (node.0, of)).collect();
                 let applied = self.machine.applied();
-                self.rpc.control(NodeId(leader), Control::Renew { incarnation, sent: now, applied, complaints });
+                let renew = Control::Renew { incarnation, sent: now, applied, complaints, hampered };
+                self.rpc.control(NodeId(leader), renew);
             }
             None => {}
         }

@@ -15,7 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use holdfast_raft::{
-    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, ShareMembers, ShareRoute,
+    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, Incarnation, NodeId, Outcome, ShareMembers,
+    ShareRoute,
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
@@ -23,7 +24,7 @@ use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
 use crate::node::control::unroute;
 use crate::shard::mailbox::{Event, Ticket, Turned};
-use crate::shard::{ControlPlane, Shared};
+use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
@@ -62,8 +63,10 @@ pub(in crate::node) struct ClusterPlane {
     /// Filters without subscriber, and from when on nobody should send for them.
     lingering: Mutex<VecDeque<(u64, Arc<str>)>>,
     linger_ms: u64,
-    /// What each node owes each shard: bytes, and for how long nothing was accepted.
-    owed: Mutex<HashMap<(NodeId, ShardId), (usize, u64)>>,
+    /// What each node owes each shard.
+    owed: Mutex<HashMap<(NodeId, ShardId), Owed>>,
+    /// The live incarnations.
+    live: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// The node's own proposals that somebody waits for.
     own: Mutex<BTreeMap<u64, tokio::sync::oneshot::Sender<Outcome>>>,
     next_own: Mutex<u64>,
@@ -92,6 +95,7 @@ impl ClusterPlane {
             lingering: Mutex::default(),
             linger_ms,
             owed: Mutex::default(),
+            live: Mutex::default(),
             own: Mutex::default(),
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
@@ -175,13 +179,17 @@ impl ClusterPlane {
         Some(free)
     }
 
-    /// The nodes that owe this one something and have accepted nothing for that long.
-    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<NodeId> {
+    /// The incarnations that owe this node something and have accepted nothing for that long.
+    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<(NodeId, Incarnation)> {
         let late = self.routed.lock().late(self.shared.clock.now(), for_ms);
-        let owed = self.owed.lock();
-        let mut stuck: Vec<NodeId> =
-            owed.iter().filter(|(_, (_, stuck_ms))| *stuck_ms >= for_ms).map(|((node, _), _)| *node).collect();
-        stuck.extend(late.into_iter().filter(|node| !self.shared.is_own(*node)));
+        let mut stuck: Vec<(NodeId, Incarnation)> = {
+            let owed = self.owed.lock();
+            let stuck = owed.iter().filter(|(_, owed)| owed.stuck_ms >= for_ms);
+            stuck.map(|((node, _), owed)| (*node, owed.incarnation)).collect()
+        };
+        let live = self.live.lock();
+        let late = late.into_iter().filter(|node| !self.shared.is_own(*node));
+        stuck.extend(late.filter_map(|node| Some((node, *live.get(&node)?))));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -190,8 +198,8 @@ impl ClusterPlane {
     /// Bytes that each node has not accepted yet.
     pub fn owed_bytes(&self) -> BTreeMap<NodeId, usize> {
         let mut sums = BTreeMap::new();
-        for ((node, _), (bytes, _)) in self.owed.lock().iter() {
-            *sums.entry(*node).or_insert(0) += bytes;
+        for ((node, _), owed) in self.owed.lock().iter() {
+            *sums.entry(*node).or_insert(0) += owed.bytes;
         }
         sums
     }
@@ -252,8 +260,8 @@ impl ControlPlane for ClusterPlane {
         }
     }
 
-    fn owed(&self, from: ShardId, node: NodeId, bytes: usize, stuck_ms: u64) {
-        self.owed.lock().insert((node, from), (bytes, stuck_ms));
+    fn owed(&self, from: ShardId, node: NodeId, owed: Owed) {
+        self.owed.lock().insert((node, from), owed);
     }
 
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
@@ -365,8 +373,9 @@ impl ClusterPlane {
         }
     }
 
-    fn node_up(&self, index: u64, node: NodeId, incarnation: u64, mail: &mut Mail<'_>) {
+    fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
+        self.live.lock().insert(node, incarnation);
         if self.shared.is_own(node) {
             return;
         }
@@ -400,6 +409,7 @@ impl ClusterPlane {
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
+        self.live.lock().remove(&node);
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
             mail.post_to_all(|| Event::PeerDown { slot, node });
             if let Some(links) = self.links.get() {
