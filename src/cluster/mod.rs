@@ -3,11 +3,13 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
+//! | [`no_room`] | what another node has not taken because its disk is full |
 //! | [`applied_waits`] | who waits until every node routes with a state |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
 //!
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.
 
 pub mod applied_waits;
+pub mod no_room;
 pub mod publish_legs;
 pub mod session_move;

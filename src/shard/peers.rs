@@ -19,9 +19,10 @@ use tracing::{debug, warn};
 use holdfast_raft::{Incarnation, NodeId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::no_room::{NoRoom, Waiting};
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
-use crate::link::frame::{self, AnswerFrame, DataFrame};
+use crate::link::frame::{self, AnswerFrame, DataFrame, NO_ROOM};
 use crate::metrics::DropReason;
 use crate::mqtt::{QoS, remaining_secs};
 use crate::session::Outgoing;
@@ -43,6 +44,8 @@ pub(super) struct Peer {
     waiting: Vec<ConnectionKey>,
     /// Messages for share groups that no member there has acknowledged yet.
     pub shares: OwedShares,
+    /// What it has refused for lack of room.
+    no_room: NoRoom<PromiseKey>,
     /// It was last told of the node that it has accepted nothing for a while.
     told_stuck: bool,
 }
@@ -63,6 +66,8 @@ pub(super) struct Peers {
     dirty: u64,
     /// Those whose window was full when the last message was routed, one bit each.
     full: u64,
+    /// Those that have refused something for lack of room, one bit each.
+    short: u64,
     serial: u64,
 }
 
@@ -160,6 +165,7 @@ impl Shard {
                     run: None,
                     waiting: Vec::new(),
                     shares: OwedShares::default(),
+                    no_room: NoRoom::default(),
                     told_stuck: false,
                 }));
             }
@@ -181,6 +187,8 @@ impl Shard {
         self.close_links_from(node);
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
+        lost.extend(peer.no_room.clear());
+        self.peers.short &= !(1 << slot);
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
@@ -299,6 +307,7 @@ impl Shard {
                     self.accepted_by(slot, up_to);
                 }
                 AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
+                AnswerFrame::Refused { sequence, reason: NO_ROOM } => self.leg_refused(slot, sequence),
                 AnswerFrame::Refused { sequence, .. } => self.share_refused(slot, sequence),
             }
         }
@@ -337,6 +346,82 @@ impl Shard {
         shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
+    }
+}
+
+/// Nodes without room.
+impl Shard {
+    /// A node has no room on its disk for a message: its publisher is told, or it is sent again until there is.
+    fn leg_refused(&mut self, slot: NodeSlot, sequence: u64) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(slot) else { return };
+        let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
+        // A node refuses nothing else.
+        let topic = publish_in(&frame).map_or("", |publish| publish.topic);
+        peer.no_room.refused(now, topic);
+        self.peers.short |= 1 << slot;
+        match wait {
+            Some(promise) if !self.refuse_promise(promise) => {
+                let topic: Box<str> = topic.into();
+                if let Some(peer) = self.peers.get_mut(slot) {
+                    peer.no_room.wait(now, &topic, frame, promise);
+                }
+            }
+            wait => {
+                self.metrics().dropped(DropReason::StorageFull, 1);
+                wait.into_iter().for_each(|promise| self.answered(promise));
+            }
+        }
+    }
+
+    /// Whether a node that has a subscriber to this topic has just refused a message to it.
+    pub(super) fn is_short_elsewhere(&mut self, topic: &str) -> bool {
+        if self.peers.short == 0 {
+            return false;
+        }
+        let (now, nodes) = (self.now, self.shared.cluster_index.nodes(topic) & self.peers.short);
+        slots_of(nodes).any(|slot| self.peers.get_mut(slot).is_some_and(|peer| peer.no_room.is_short(now, topic)))
+    }
+
+    /// Sends what was refused once more, and reads on from those whose messages were held for it.
+    fn try_again_for_room(&mut self) {
+        if self.peers.short == 0 {
+            return;
+        }
+        let now = self.now;
+        for slot in slots_of(self.peers.short) {
+            let Some(peer) = self.peers.get_mut(slot) else { continue };
+            let again = peer.no_room.to_try(now);
+            if peer.no_room.look(now) {
+                self.peers.short &= !(1 << slot);
+            }
+            for Waiting { frame, wait, since, .. } in again {
+                self.send_again(slot, &frame, wait, now.saturating_sub(since));
+            }
+        }
+        self.read_on();
+    }
+
+    /// A message has a new place in the stream, behind all that was sent while it waited.
+    fn send_again(&mut self, slot: NodeSlot, frame: &[u8], wait: PromiseKey, waited_ms: u64) {
+        let left = |secs: u32| secs.checked_sub((waited_ms / 1000) as u32).filter(|secs| *secs > 0);
+        let publish = publish_in(frame).map(|publish| (publish.remaining_secs.map(left), publish));
+        let Some((remaining, publish)) = publish.filter(|(remaining, _)| *remaining != Some(None)) else {
+            self.metrics().dropped(DropReason::Expired, 1);
+            return self.answered(wait);
+        };
+        let sequence = self.next_message_id().sequence;
+        let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
+        self.push_leg(slot, sequence, Some(wait), &DataFrame::Publish(publish));
+        // Whoever publishes next does not have to wait for it.
+        self.peers.full = 0;
+    }
+}
+
+fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
+    match DataFrame::decode(frame, frame.len()) {
+        Ok(Some((DataFrame::Publish(publish), _))) => Some(publish),
+        _ => None,
     }
 }
 
@@ -487,6 +572,7 @@ impl Shard {
             }
             self.tell_owed(slot);
         }
+        self.try_again_for_room();
     }
 
     /// Tells the node what another one owes this shard. That it is stuck no longer must not wait for the next second: somebody may be given up for it.
