@@ -154,6 +154,8 @@ pub(crate) enum Control {
     },
     /// The leader stops, and would be followed by the receiver.
     TakeOver,
+    /// The receiver asks for votes and is no member in the log of the sender.
+    NoMember,
 }
 
 /// What became of a piece of a snapshot.

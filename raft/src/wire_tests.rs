@@ -47,6 +47,7 @@ fn samples() -> Vec<Message> {
             hampered: true,
         }),
         Message::Control(Control::TakeOver),
+        Message::Control(Control::NoMember),
         Message::Control(Control::Hello { name: "n1".to_owned() }),
     ]
 }

@@ -13,6 +13,7 @@ use openraft::raft::ClientWriteResponse;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn::due;
 use super::{AGAIN, Inner, LeaveError, Recent};
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
@@ -33,6 +34,8 @@ const CAUGHT_UP_ENTRIES: u64 = 64;
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// Milliseconds for which nothing is proposed anew that has not been applied.
 const HOUSEKEEPING_MS: u64 = 1000;
+/// Between two lines about nodes that are refused.
+const REFUSED_LOG: Duration = Duration::from_secs(10);
 /// Answers of openraft that nobody reads, kept so that it does not complain.
 const ANSWERS_MAX: usize = 4096;
 
@@ -60,6 +63,8 @@ pub(super) struct Lead {
     turned_at: u64,
     /// When housekeeping was last proposed, and its place in the log is not yet applied.
     kept_at: u64,
+    /// When it last said that a node is refused.
+    refused_at: u64,
     answers: VecDeque<WriteAnswer>,
 }
 
@@ -73,6 +78,7 @@ impl Lead {
             departing: None,
             turned_at: 0,
             kept_at: 0,
+            refused_at: 0,
             answers: VecDeque::new(),
         }
     }
@@ -285,13 +291,15 @@ impl Inner {
     }
 
     async fn take_step(self: Arc<Self>, step: MemberStep) {
-        tracing::info!(?step, "the membership changes");
+        if !matches!(step, MemberStep::Refuse { .. }) {
+            tracing::info!(%step, "the membership changes");
+        }
         let change = match step {
             MemberStep::AddLearner { id, name } => ChangeMembers::AddNodes(BTreeMap::from([(id, Member { name })])),
             MemberStep::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
             MemberStep::RemoveLearner(id) => ChangeMembers::RemoveNodes(BTreeSet::from([id])),
             MemberStep::Refuse { id, reason } => {
-                self.lead.lock().joining.remove(&id);
+                self.tell_refused(id, &reason);
                 self.refuse_departure(id, &reason);
                 self.rpc.control(NodeId(id), Control::JoinRefused { reason });
                 self.changing.store(false, Ordering::Release);
@@ -400,6 +408,15 @@ impl Inner {
         drop(lead);
         if gone {
             self.answer_departure(departing.asker, departing.request, None);
+        }
+    }
+
+    /// It will ask again, and again be refused: that is said now and then.
+    fn tell_refused(&self, id: u128, reason: &str) {
+        let mut lead = self.lead.lock();
+        let name = lead.joining.remove(&id).map(|(name, _)| name).unwrap_or_default();
+        if due(&mut lead.refused_at, boot_ms(), REFUSED_LOG) {
+            tracing::warn!(node = %NodeId(id), name, %reason, "a node is not taken as a member");
         }
     }
 

@@ -25,7 +25,7 @@ mod receive;
 mod tests;
 mod turn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -102,6 +102,9 @@ struct Inner {
     leaving: AtomicBool,
     /// Why the leader did not take this node as a member the last time.
     join_refused: Mutex<Option<String>>,
+    /// Voters for which this node is no member any more; and whether they are a majority.
+    strangers: Mutex<BTreeSet<u128>>,
+    removed: watch::Sender<bool>,
     /// Something is to be done before the next turn.
     nudge: Notify,
     /// The process stops: the node does its part to the end, but is nobody any more; and it does nothing more.
@@ -193,6 +196,8 @@ impl Group {
             leader_changes: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             join_refused: Mutex::default(),
+            strangers: Mutex::default(),
+            removed: watch::Sender::new(false),
             nudge: Notify::new(),
             stopping: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
@@ -246,14 +251,17 @@ impl Group {
     /// Gets this node an incarnation, asking again until the leader has registered it. One that the node already has is returned at once.
     ///
     /// # Errors
-    /// [`RegisterError::Deadline`] if that took too long; it may be called again. [`RegisterError::Stopped`] once the node stops.
+    /// [`RegisterError::Deadline`] if that took too long; it may be called again. [`RegisterError::Stopped`] once the node stops;
+    /// [`RegisterError::Removed`] when it was taken out of the cluster.
     pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
         self.0.home.want(true, random_run);
         self.0.nudge.notify_one();
         let (mut incarnation, mut stopping) = (self.0.home.watch(), self.0.stopping.subscribe());
+        let mut removed = self.0.removed.subscribe();
         let waited = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return Err(RegisterError::Stopped),
+            _ = removed.wait_for(|removed| *removed) => return Err(RegisterError::Removed),
             registered = incarnation.wait_for(Option::is_some) => registered.map(|found| *found).unwrap_or_default(),
             () = tokio::time::sleep_until(deadline) => None,
         };
@@ -336,20 +344,26 @@ impl Group {
         self.hand_over().await;
     }
 
-    /// Has another voter lead. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not.
+    /// Has another voter lead, if this node does. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not.
     async fn hand_over(&self) {
         let inner = &self.0;
-        let patience = Duration::from_millis(inner.options.election_ms.0);
-        let until = Instant::now() + patience;
-        let mut metrics = inner.metrics.clone();
-        let me = inner.me();
-        while inner.leading_term().is_some()
-            && let Some(successor) = inner.successor()
-            && Instant::now() < until
-        {
-            inner.rpc.control(successor, Control::TakeOver);
+        let (shortest, longest) = inner.options.election_ms;
+        let until = Instant::now() + Duration::from_millis(2 * longest);
+        let (mut metrics, me) = (inner.metrics.clone(), inner.me());
+        let mut led = false;
+        while Instant::now() < until {
+            if inner.leading_term().is_some() {
+                let Some(successor) = inner.successor() else { return };
+                inner.rpc.control(successor, Control::TakeOver);
+                led = true;
+            }
+            if !led {
+                return;
+            }
             let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
-            let _ = tokio::time::timeout(patience / 2, followed).await;
+            if tokio::time::timeout(Duration::from_millis(shortest), followed).await.is_ok() {
+                return;
+            }
         }
     }
 

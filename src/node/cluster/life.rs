@@ -106,6 +106,10 @@ impl Life {
                     info!(event = "joining", "not yet one of the cluster: {why}");
                     self.stage.send_replace(Stage::Joining(why));
                 }
+                Err(RegisterError::Removed) => {
+                    self.plane.note_removed();
+                    return false;
+                }
                 Err(RegisterError::Stopped) => return false,
             }
         }

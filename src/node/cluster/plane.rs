@@ -79,6 +79,8 @@ pub(in crate::node) struct ClusterPlane {
     /// The node is leaving its cluster, and does not register; and it has left.
     leaving: watch::Sender<bool>,
     left: watch::Sender<bool>,
+    /// The others have taken it out.
+    removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
 }
@@ -104,6 +106,7 @@ impl ClusterPlane {
             suspended: AtomicU64::new(0),
             leaving: watch::Sender::new(false),
             left: watch::Sender::new(false),
+            removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
         }
     }
@@ -136,6 +139,16 @@ impl ClusterPlane {
     /// Whether it has left: then the process ends.
     pub fn left(&self) -> &watch::Sender<bool> {
         &self.left
+    }
+
+    /// The cluster knows this node no more: the process ends, and says what to do.
+    pub fn note_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+        self.left.send_replace(true);
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
     }
 
     /// How often the node's grant has run out.

@@ -58,14 +58,12 @@ async fn a_node_that_stops_is_over_at_once_and_registers_no_more() {
             }
         });
         node.group.stop().await;
-        assert_eq!(again.await.expect("no panic"), Err(RegisterError::Stopped));
         let left = others(stops);
-        until("the others know", || left.iter().all(|at| saw_down(&scene, *at, stops))).await;
         let leads = |at: &u128| scene.nodes[at].group.status().leader.is_some_and(|leader| left.contains(&leader.0));
-        until("one of them leads", || left.iter().all(leads)).await;
-        // Who misses a leader waits for the longest election, and then for one of its own.
-        let (shortest, longest) = options(1, "", 1).election_ms;
-        assert!(began.elapsed() < Duration::from_millis(shortest + longest), "nobody waits: {:?}", began.elapsed());
+        assert!(left.iter().any(leads), "it stops when another one leads");
+        assert_eq!(again.await.expect("no panic"), Err(RegisterError::Stopped));
+        until("the others know", || left.iter().all(|at| saw_down(&scene, *at, stops))).await;
+        assert!(began.elapsed() < Duration::from_millis(options(1, "", 1).lease_ms), "nobody waits for a lease");
         for at in left {
             let last = scene.nodes[&at]
                 .group

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::scene::{Scene, acquire, deadline, options, until};
 use crate::command::{NodeId, Outcome};
-use crate::group::LeaveError;
+use crate::group::{LeaveError, RegisterError};
 
 fn voters(scene: &Scene, at: u128) -> Vec<u128> {
     let status = scene.nodes[&at].group.status();
@@ -106,4 +108,22 @@ async fn only_the_dead_are_taken_out_by_others() {
     until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
     scene.nodes[&2].group.force_leave("n3", deadline()).await.expect("it is dead");
     until("it is gone", || voters(&scene, 1) == [1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_taken_out_hears_of_it_from_a_majority() {
+    let scene = Scene::of(3).await;
+    for other in [1, 2] {
+        scene.link(other, 3, false);
+    }
+    until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
+    scene.nodes[&1].group.force_leave("n3", deadline()).await.expect("it is dead");
+    let out = scene.nodes[&3].clone();
+    until("it has ended", || out.diary.is_ended()).await;
+    scene.link(1, 3, true);
+    until("one says it", || out.group.why_not_registered().contains("no member any more")).await;
+    let soon = Instant::now() + Duration::from_millis(200);
+    assert!(matches!(out.group.register(soon).await, Err(RegisterError::Deadline(_))), "one may be wrong");
+    scene.link(2, 3, true);
+    assert_eq!(out.group.register(deadline()).await, Err(RegisterError::Removed));
 }
