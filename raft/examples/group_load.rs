@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_raft::{
-    AppliedEntry, Audience, Command, ControlState, Effect, Group, Lane, Network, NodeId, Options, Outcome, WillFate,
+    AppliedEntry, Audience, Command, ControlState, Effect, Fitness, Group, Lane, Network, NodeId, Options, Outcome,
+    WillFate,
 };
 
 type Parcel = (NodeId, Lane, Bytes);
@@ -100,8 +101,9 @@ async fn start_nodes(start: Instant, dir: Option<PathBuf>) -> Vec<Node> {
         let dir = dir.as_ref().map(|dir| dir.join(id.to_string()));
         let options = Options { dir, ..Options::new(NodeId(id), &format!("n{id}"), id as u64) };
         let port = Arc::new(Port(net.clone(), NodeId(id)));
-        let group =
-            Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| true)).await.expect("starts");
+        let group = Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| Fitness::Fit))
+            .await
+            .expect("starts");
         assert!(audience.group.set(group.clone()).is_ok());
         let (inbox, mut parcels) = tokio::sync::mpsc::unbounded_channel::<Parcel>();
         net.inboxes.lock().expect("no panic").insert(NodeId(id), inbox);

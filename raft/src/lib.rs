@@ -53,7 +53,9 @@ pub use command::{
     Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,
     Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
 };
-pub use group::{Complaints, Group, LeaveError, MayRenew, MemberView, Options, RegisterError, StartError, Status};
+pub use group::{
+    AskFitness, Complaints, Fitness, Group, LeaveError, MemberView, Options, RegisterError, StartError, Status,
+};
 pub use network::Network;
 pub use seat::{AppliedEntry, Audience};
 pub use standalone::Standalone;

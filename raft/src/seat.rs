@@ -66,11 +66,14 @@ struct Sitting {
     reported: Option<Standing>,
     /// Somebody waits to be registered.
     wanted: bool,
+    /// The process stops: no incarnation begins any more.
+    closed: bool,
 }
 
 impl Seat {
     pub fn new(me: NodeId, run: u64, timing: Timing, audience: Arc<dyn Audience>) -> Seat {
-        let sitting = Sitting { tenure: Tenure::new(timing), run, worn: false, reported: None, wanted: false };
+        let tenure = Tenure::new(timing);
+        let sitting = Sitting { tenure, run, worn: false, reported: None, wanted: false, closed: false };
         Seat {
             me,
             batcher: Batcher::default(),
@@ -96,7 +99,7 @@ impl Seat {
     /// Asks to be registered. After an incarnation that is over, under a new run: for the state it is another start.
     pub fn want(&self, wanted: bool, next_run: impl FnOnce() -> u64) {
         let mut sitting = self.sitting.lock();
-        sitting.wanted = wanted;
+        sitting.wanted = wanted && !sitting.closed;
         if wanted && sitting.worn {
             sitting.run = next_run();
             sitting.worn = false;
@@ -113,7 +116,7 @@ impl Seat {
     /// `run` is registered, with `number` batches applied.
     pub fn registered(&self, run: u64, incarnation: Incarnation, number: u64) {
         let mut sitting = self.sitting.lock();
-        if sitting.run != run || sitting.worn || self.incarnation() == Some(incarnation) {
+        if sitting.run != run || sitting.worn || sitting.closed || self.incarnation() == Some(incarnation) {
             return;
         }
         sitting.tenure.registered(incarnation, boot_ms());
@@ -134,6 +137,15 @@ impl Seat {
         let mut sitting = self.sitting.lock();
         sitting.tenure.end();
         self.report(&mut sitting);
+    }
+
+    /// Ends the incarnation, if there is one, and takes no other.
+    pub fn close(&self) {
+        {
+            let mut sitting = self.sitting.lock();
+            (sitting.closed, sitting.wanted) = (true, false);
+        }
+        self.end();
     }
 
     pub fn renewed(&self, incarnation: Incarnation, sent: u64, granted: u64) {

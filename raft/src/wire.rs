@@ -87,7 +87,8 @@ pub(crate) enum Control {
     Renew {
         incarnation: Incarnation,
         sent: u64,
-        complaints: Vec<u128>,
+        complaints: Vec<(u128, Incarnation)>,
+        hampered: bool,
     },
     /// It may, for `granted` milliseconds from `sent` on.
     Renewed {
@@ -153,6 +154,10 @@ pub(crate) enum Control {
         request: u64,
         refused: Option<String>,
     },
+    /// The leader stops, and would be followed by the receiver.
+    TakeOver,
+    /// The receiver asks for votes and is no member in the log of the sender.
+    NoMember,
 }
 
 /// What became of a piece of a snapshot.

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
+//! | [`no_room`] | what another node has not taken because its disk is full |
 //! | [`applied_waits`] | who waits until every node routes with a state |
 //! | [`route_commands`] | routes as commands of bounded size |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
@@ -10,6 +11,7 @@
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.
 
 pub mod applied_waits;
+pub mod no_room;
 pub mod publish_legs;
 pub mod route_commands;
 pub mod session_move;

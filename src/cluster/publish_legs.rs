@@ -108,6 +108,22 @@ impl<W> PublishLegs<W> {
         self.forget_before(first_kept);
     }
 
+    /// The node has not taken one, and will say that it has accepted all up to a later one. Returns its frame and who waits for it.
+    pub fn refused(&mut self, sequence: u64) -> Option<(Vec<u8>, Option<W>)> {
+        let at = self.legs.binary_search_by_key(&sequence, |leg| leg.sequence).ok()?;
+        let Leg { start, end, ref mut wait, .. } = self.legs[at];
+        let wait = wait.take();
+        let mut base = self.base;
+        for chunk in &self.chunks {
+            let behind = base + chunk.len() as u64;
+            if start < behind {
+                return Some((chunk[(start - base) as usize..(end - base) as usize].to_vec(), wait));
+            }
+            base = behind;
+        }
+        None
+    }
+
     /// Where the first leg that is kept begins.
     fn first_kept(&self) -> u64 {
         self.legs.front().map_or(self.end, |leg| leg.start)
@@ -146,6 +162,11 @@ impl<W> PublishLegs<W> {
                 }
             }
         }
+    }
+
+    /// The node has begun anew: that it has accepted nothing until `now` says nothing of it.
+    pub fn give_time(&mut self, now: u64) {
+        self.progress_at = now;
     }
 
     /// The connection is gone.
@@ -301,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_refused_is_given_back_and_nobody_waits_for_it_here() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_| {});
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, CHUNK_BYTES / 2 + sequence as usize));
+        assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], Some(3))));
+        assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], None)), "it is said twice");
+        assert_eq!(accept(&mut legs, 3), [1, 2]);
+        assert_eq!(legs.refused(2), None);
+    }
+
+    #[test]
     fn long_streams_keep_only_what_is_owed() {
         let mut legs = PublishLegs::default();
         legs.connect(0, Some(0), |_| {});
@@ -319,6 +351,22 @@ mod tests {
         assert_eq!(taken, expected);
         assert!(legs.chunks.len() <= 2 && legs.owed_bytes() < 1_000);
         assert_eq!(accept(&mut legs, 5_000).len(), 4);
+    }
+
+    #[test]
+    fn a_node_is_stuck_from_when_it_could_have_accepted_something() {
+        let mut legs = PublishLegs::default();
+        push(&mut legs, 1, 2);
+        push(&mut legs, 2, 2);
+        assert_eq!(legs.stuck_ms(3_000), 3_000);
+        legs.give_time(4_000);
+        assert_eq!(legs.stuck_ms(4_500), 500, "it has begun anew");
+        legs.connect(5_000, None, |_| {});
+        assert_eq!(legs.stuck_ms(5_200), 200);
+        legs.accepted(6_000, 1, |_| {});
+        assert_eq!(legs.stuck_ms(6_100), 100);
+        legs.accepted(6_200, 2, |_| {});
+        assert_eq!(legs.stuck_ms(9_000), 0, "it owes nothing");
     }
 
     #[test]

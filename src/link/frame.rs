@@ -124,6 +124,10 @@ pub enum DataFrame<'a> {
     },
 }
 
+/// Reasons of [`AnswerFrame::Refused`]: nobody here is a member of the share group; there is no room on the disk to keep the message for a session.
+pub const NO_MEMBER: u8 = 0;
+pub const NO_ROOM: u8 = 1;
+
 /// What comes back on the other half of the same connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerFrame {
@@ -133,7 +137,7 @@ pub enum AnswerFrame {
     Accepted { up_to: u64, clock: u64 },
     /// This one was acknowledged by the member that got it.
     Settled { sequence: u64 },
-    /// This one was not taken, for a reason that sender and receiver agree on.
+    /// This one was not taken, for one of the reasons above.
     Refused { sequence: u64, reason: u8 },
 }
 

@@ -24,9 +24,10 @@ use tracing::{debug, warn};
 use holdfast_raft::NodeId;
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame, Publish};
-use crate::mqtt::MessageId;
+use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Publish};
+use crate::mqtt::{MessageId, QoS};
 use crate::session::Outgoing;
 
 use super::Shard;
@@ -49,6 +50,10 @@ struct Stream {
     connection: Option<u32>,
     /// What was last said of messages for share groups: said once more on a new connection, as it may have been lost with the old one. To hear it twice does no harm.
     share_answers: VecDeque<AnswerFrame>,
+    /// The messages that were last refused for lack of room: said once more for the same reason, in front of what was accepted.
+    refused: VecDeque<u64>,
+    /// When the storage was short for the last of them.
+    refused_at: u64,
     /// The last publisher, as clients mostly send more than one message.
     publisher: Arc<str>,
 }
@@ -74,6 +79,8 @@ pub(super) struct FromPeers {
     links: Slab<Link>,
     dirty: Vec<u32>,
     serial: u64,
+    /// As it was when the bytes came that are being routed.
+    room: Room,
     /// Connections of nodes that are not known to be live yet.
     early: Vec<(NodeId, u16, ByteStream)>,
 }
@@ -84,11 +91,28 @@ impl FromPeers {
     }
 }
 
+/// What the disk takes of the messages of one read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    /// What a session would have to keep is refused.
+    short: bool,
+    /// What is accepted all the same waits for no disk: nothing of it is kept for a session, and retained messages are on those of other nodes.
+    waits_for_nothing: bool,
+}
+
 /// More than can be on their way over one connection.
 const SHARE_ANSWERS_MAX: usize = 16_384;
+/// The same for messages that somebody keeps, the smallest of which take so many bytes.
+const REFUSED_MAX: usize = WINDOW_BYTES_MAX / 16;
+/// For so long after a refusal room does not count: what was sent before the refusal was heard must not overtake what was refused. In milliseconds, and less than the pause between two attempts.
+const REFUSES_MS: u64 = 500;
 
 /// Connections that may wait for the news that their node is live.
 const EARLY_MAX: usize = 1_024;
+
+fn refusal(sequence: u64) -> AnswerFrame {
+    AnswerFrame::Refused { sequence, reason: NO_ROOM }
+}
 
 /// The task of one data connection from another node.
 pub(super) struct LinkTask {
@@ -139,8 +163,11 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
+        // What was refused is not among what was accepted.
+        let Stream { refused, share_answers, .. } = &self.from_peers.streams[of as usize];
+        refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));
         AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
-        self.from_peers.streams[of as usize].share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
+        share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -150,18 +177,18 @@ impl Shard {
     fn stream_of(&mut self, node: NodeId, shard: u16) -> StreamKey {
         let FromPeers { streams, by_origin, .. } = &mut self.from_peers;
         *by_origin.entry((node, shard)).or_insert_with(|| {
-            let (pending, publisher) = (VecDeque::new(), Arc::from(""));
-            let (connection, share_answers) = (None, VecDeque::new());
             let stream = Stream {
                 node,
                 shard,
                 received: 0,
                 accepted: 0,
-                pending,
+                pending: VecDeque::new(),
                 first: 0,
-                connection,
-                share_answers,
-                publisher,
+                connection: None,
+                share_answers: VecDeque::new(),
+                refused: VecDeque::new(),
+                refused_at: 0,
+                publisher: Arc::from(""),
             };
             streams.insert(stream) as StreamKey
         })
@@ -265,6 +292,7 @@ impl Shard {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
             return Ok(bytes.len());
         };
+        self.from_peers.room = Room { short: self.storage_is_short(), waits_for_nothing: self.storage_is_failing() };
         self.keeping.begin_route(Route::Kept, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
@@ -307,6 +335,9 @@ impl Shard {
 
     fn route_from_peer(&mut self, of: StreamKey, publish: &Publish<'_>) {
         self.metrics().forwards_received.add(1);
+        if self.has_no_room_for(of, publish) {
+            return self.refuse_from_peer(of, publish.sequence);
+        }
         let stream = &mut self.from_peers.streams[of as usize];
         if *stream.publisher != *publish.publisher {
             stream.publisher = publish.publisher.into();
@@ -340,16 +371,43 @@ impl Shard {
         }
     }
 
+    /// Whether a session of this node would have to keep the message, and there is no room. One for a member of a share group is taken.
+    fn has_no_room_for(&mut self, of: StreamKey, publish: &Publish<'_>) -> bool {
+        if publish.share.is_some() {
+            self.from_peers.room.waits_for_nothing = false;
+            return false;
+        }
+        let refused_at = self.from_peers.streams[of as usize].refused_at;
+        let short = self.from_peers.room.short || self.now < refused_at + REFUSES_MS;
+        short && publish.qos != QoS::AtMostOnce && self.shared.index.shards(publish.topic).kept != 0
+    }
+
+    fn refuse_from_peer(&mut self, of: StreamKey, sequence: u64) {
+        let stream = &mut self.from_peers.streams[of as usize];
+        if self.from_peers.room.short {
+            stream.refused_at = self.now;
+        }
+        stream.refused.push_back(sequence);
+        if stream.refused.len() > REFUSED_MAX {
+            stream.refused.pop_front();
+        }
+        self.answer_peer(of, refusal(sequence));
+    }
+
     /// The frames of one read are routed: the node hears of it when all of them are kept.
     fn owe_answer(&mut self, of: StreamKey) {
         let stream = &mut self.from_peers.streams[of as usize];
         let number = stream.first + stream.pending.len() as u64;
         let up_to = stream.received;
         stream.pending.push_back((up_to, false));
-        match self.keeping.end_route(Due::Accepted { stream: of, number }, None) {
-            Ended::Now => self.accept_read(of, number),
-            Ended::Promised(promise) => self.answered(promise),
-            Ended::Waits | Ended::Will(_) => {}
+        let waits = !self.from_peers.room.waits_for_nothing;
+        let due = if waits { Due::Accepted { stream: of, number } } else { Due::Nothing };
+        let ended = self.keeping.end_route(due, None);
+        if let Ended::Promised(promise) = ended {
+            self.answered(promise);
+        }
+        if !waits || matches!(ended, Ended::Now) {
+            self.accept_read(of, number);
         }
     }
 
@@ -375,7 +433,7 @@ impl Shard {
 
     /// Writes an answer, if there is a connection. What is lost with that is said again at the next.
     pub(super) fn answer_peer(&mut self, of: StreamKey, answer: AnswerFrame) {
-        if let AnswerFrame::Settled { .. } | AnswerFrame::Refused { .. } = answer {
+        if let AnswerFrame::Settled { .. } | AnswerFrame::Refused { reason: NO_MEMBER, .. } = answer {
             let answers = &mut self.from_peers.streams[of as usize].share_answers;
             answers.push_back(answer);
             if answers.len() > SHARE_ANSWERS_MAX {

@@ -49,7 +49,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 use slab::Slab;
 
-use holdfast_raft::{Applied, Command, Effect, NodeId};
+use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
 use crate::cluster::session_move::SessionFrame;
@@ -199,8 +199,8 @@ pub trait ControlPlane: Send + Sync {
     /// The data connection of a shard to a node has ended: there is to be another one.
     fn data_ended(&self, _node: NodeId, _from: ShardId) {}
 
-    /// What a node owes a shard: bytes that it has not accepted, and for how many milliseconds nothing of it was.
-    fn owed(&self, _from: ShardId, _node: NodeId, _bytes: usize, _stuck_ms: u64) {}
+    /// What a node owes a shard, as it is now.
+    fn owed(&self, _from: ShardId, _node: NodeId, _owed: Owed) {}
 
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
@@ -209,6 +209,14 @@ pub trait ControlPlane: Send + Sync {
     fn shards_of(&self, _node: NodeId) -> Option<u16> {
         None
     }
+}
+
+/// What a node owes a shard: bytes that it has not accepted, and for how many milliseconds nothing of it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owed {
+    pub incarnation: Incarnation,
+    pub bytes: usize,
+    pub stuck_ms: u64,
 }
 
 /// A session and the connection that it has now.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame};
+use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER};
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, PacketId, QoS};
 use crate::session::{Delivery, Outgoing, SubscriptionIds};
@@ -316,7 +316,7 @@ impl Shard {
                 let owed = Owed { leg: self.keeping.open_leg(self.id), from: None, own: false };
                 self.send_to_member(picked, outgoing.message(), 0, owed);
             }
-            None => self.answer_peer(of, AnswerFrame::Refused { sequence: outgoing.id.sequence, reason: 0 }),
+            None => self.answer_peer(of, AnswerFrame::Refused { sequence: outgoing.id.sequence, reason: NO_MEMBER }),
         }
     }
 
@@ -353,7 +353,7 @@ impl Shard {
                 of,
                 match answer {
                     ShareAnswer::Settled => AnswerFrame::Settled { sequence },
-                    ShareAnswer::Refused => AnswerFrame::Refused { sequence, reason: 0 },
+                    ShareAnswer::Refused => AnswerFrame::Refused { sequence, reason: NO_MEMBER },
                 },
             );
         }

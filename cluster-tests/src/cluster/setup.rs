@@ -47,6 +47,13 @@ impl ClusterSetup {
         self
     }
 
+    /// A line of the section `[storage]`.
+    pub fn storage(mut self, line: &str) -> Self {
+        self.storage.push_str(line);
+        self.storage.push('\n');
+        self
+    }
+
     /// A whole section for every node.
     pub fn section(mut self, text: &str) -> Self {
         self.sections.push(text.to_owned());

@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod faults;
+mod full_disk;
 mod hopping;
 mod intruders;
 mod matrix;

@@ -13,6 +13,7 @@ use openraft::raft::ClientWriteResponse;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn::due;
 use super::{AGAIN, Inner, LeaveError, Recent};
 use crate::admission;
 use crate::clock::boot_ms;
@@ -34,6 +35,8 @@ const CAUGHT_UP_ENTRIES: u64 = 64;
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// Milliseconds for which nothing is proposed anew that has not been applied.
 const HOUSEKEEPING_MS: u64 = 1000;
+/// Between two lines about nodes that are refused.
+const REFUSED_LOG: Duration = Duration::from_secs(10);
 /// Answers of openraft that nobody reads, kept so that it does not complain.
 const ANSWERS_MAX: usize = 4096;
 
@@ -61,6 +64,8 @@ pub(super) struct Lead {
     turned_at: u64,
     /// When housekeeping was last proposed, and its place in the log is not yet applied.
     kept_at: u64,
+    /// When it last said that a node is refused.
+    refused_at: u64,
     answers: VecDeque<WriteAnswer>,
 }
 
@@ -74,6 +79,7 @@ impl Lead {
             departing: None,
             turned_at: 0,
             kept_at: 0,
+            refused_at: 0,
             answers: VecDeque::new(),
         }
     }
@@ -265,6 +271,15 @@ impl Inner {
         id == self.me() || self.rpc.linked().contains(&NodeId(id))
     }
 
+    /// The voter with a link that has most of the log, if this node leads.
+    pub(super) fn successor(&self) -> Option<NodeId> {
+        let (linked, voters) = (self.rpc.linked(), self.members().voters);
+        let metrics = self.metrics.borrow();
+        let matched = metrics.replication.iter().flatten();
+        let able = matched.filter(|(id, _)| voters.contains(id) && linked.contains(&NodeId(**id)));
+        able.max_by_key(|(_, matched)| **matched).map(|(id, _)| NodeId(*id))
+    }
+
     /// The members that have all but the newest of the log.
     fn caught_up(&self) -> BTreeSet<u128> {
         let metrics = self.metrics.borrow();
@@ -275,13 +290,15 @@ impl Inner {
     }
 
     async fn take_step(self: Arc<Self>, step: MemberStep) {
-        tracing::info!(?step, "the membership changes");
+        if !matches!(step, MemberStep::Refuse { .. }) {
+            tracing::info!(%step, "the membership changes");
+        }
         let change = match step {
             MemberStep::AddLearner { id, name } => ChangeMembers::AddNodes(BTreeMap::from([(id, Member { name })])),
             MemberStep::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
             MemberStep::RemoveLearner(id) => ChangeMembers::RemoveNodes(BTreeSet::from([id])),
             MemberStep::Refuse { id, reason } => {
-                self.lead.lock().joining.remove(&id);
+                self.tell_refused(id, &reason);
                 self.refuse_departure(id, &reason);
                 self.rpc.control(NodeId(id), Control::JoinRefused { reason });
                 self.changing.store(false, Ordering::Release);
@@ -400,6 +417,15 @@ impl Inner {
         drop(lead);
         if gone {
             self.answer_departure(departing.asker, departing.request, None);
+        }
+    }
+
+    /// It will ask again, and again be refused: that is said now and then.
+    fn tell_refused(&self, id: u128, reason: &str) {
+        let mut lead = self.lead.lock();
+        let name = lead.joining.remove(&id).map(|(name, _)| name).unwrap_or_default();
+        if due(&mut lead.refused_at, boot_ms(), REFUSED_LOG) {
+            tracing::warn!(node = %NodeId(id), name, %reason, "a node is not taken as a member");
         }
     }
 

@@ -25,7 +25,7 @@ mod receive;
 mod tests;
 mod turn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,10 +54,20 @@ use lead::Lead;
 pub use options::{LeaveError, Options, RegisterError, StartError};
 use receive::Inbox;
 
-/// The nodes that owe this one something and made no progress for the lease time.
-pub type Complaints = Arc<dyn Fn() -> Vec<NodeId> + Send + Sync>;
-/// Whether the node does what it should: each shard turned and the journal committed within the lease time.
-pub type MayRenew = Arc<dyn Fn() -> bool + Send + Sync>;
+/// The incarnations that owe this node something and made no progress for the lease time.
+pub type Complaints = Arc<dyn Fn() -> Vec<(NodeId, Incarnation)> + Send + Sync>;
+/// Asks for the [`Fitness`] of the node.
+pub type AskFitness = Arc<dyn Fn() -> Fitness + Send + Sync>;
+
+/// Whether a node does what it should within the lease time: each shard turns and the journal commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fitness {
+    Fit,
+    /// All but what waits for a disk that is full or fails. It renews, and is not given up for what others wait for.
+    Hampered,
+    /// It does not, and so does not renew.
+    Unfit,
+}
 
 /// One node's part in the group; clones are the same node.
 #[derive(Clone)]
@@ -72,7 +82,7 @@ struct Inner {
     raft: Raft,
     metrics: watch::Receiver<RaftMetrics<u128, Member>>,
     complaints: Complaints,
-    may_renew: MayRenew,
+    fitness: AskFitness,
     /// Only while the node is in no cluster.
     founding: Mutex<Founding>,
     /// A cluster is being founded or joined; its number is on its way to the disk.
@@ -94,8 +104,13 @@ struct Inner {
     leaving: AtomicBool,
     /// Why the leader did not take this node as a member the last time.
     join_refused: Mutex<Option<String>>,
+    /// Voters for which this node is no member any more; and whether they are a majority.
+    strangers: Mutex<BTreeSet<u128>>,
+    removed: watch::Sender<bool>,
     /// Something is to be done before the next turn.
     nudge: Notify,
+    /// The process stops: the node does its part to the end, but is nobody any more; and it does nothing more.
+    stopping: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     runtime: tokio::runtime::Handle,
@@ -147,7 +162,7 @@ impl Group {
         network: Arc<dyn Network>,
         audience: Arc<dyn Audience>,
         complaints: Complaints,
-        may_renew: MayRenew,
+        fitness: AskFitness,
     ) -> Result<Group, StartError> {
         options.check()?;
         let me = options.node;
@@ -177,7 +192,7 @@ impl Group {
             metrics: raft.metrics(),
             raft,
             complaints,
-            may_renew,
+            fitness,
             founding: Mutex::new(Founding::new(me, &options.name, options.expected_size)),
             adopting: AtomicBool::new(false),
             lead: Mutex::new(Lead::new(options.timing())),
@@ -190,7 +205,10 @@ impl Group {
             told: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             join_refused: Mutex::default(),
+            strangers: Mutex::default(),
+            removed: watch::Sender::new(false),
             nudge: Notify::new(),
+            stopping: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
             tasks: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
@@ -252,9 +270,11 @@ impl Group {
     /// Gets this node an incarnation, asking again until the leader has registered it. One that the node already has is returned at once.
     ///
     /// # Errors
-    /// [`RegisterError::Deadline`] if that took too long; it may be called again.
+    /// [`RegisterError::Deadline`] if that took too long; it may be called again. [`RegisterError::Stopped`] once the node stops;
+    /// [`RegisterError::Removed`] when it was taken out of the cluster.
     pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
-        let (mut incarnations, mut stopped) = (self.0.seat.watch(), self.0.stopped.subscribe());
+        let (mut incarnations, mut stopping) = (self.0.seat.watch(), self.0.stopping.subscribe());
+        let mut removed = self.0.removed.subscribe();
         loop {
             // One that has ended before anybody saw it here is followed by another.
             self.0.seat.want(true, random_run);
@@ -263,8 +283,10 @@ impl Group {
             }
             self.0.nudge.notify_one();
             tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return Err(RegisterError::Stopped),
+                _ = removed.wait_for(|removed| *removed) => return Err(RegisterError::Removed),
                 _ = incarnations.changed() => {}
-                _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
                 () = tokio::time::sleep_until(deadline) => break,
             }
         }
@@ -294,9 +316,10 @@ impl Group {
 
     /// Ends this node's part, log closed and all. The node stays a member; the others need not wait for a lease until they know that it has stopped.
     pub async fn stop(&self) {
+        self.0.stopping.send_replace(true);
+        self.0.seat.close();
         self.end_at_once().await;
         self.0.stopped.send_replace(true);
-        self.0.seat.end();
         for task in std::mem::take(&mut *self.0.tasks.lock()) {
             task.abort();
         }
@@ -312,22 +335,55 @@ impl Group {
         self.0.seat.incarnation().is_some()
     }
 
-    /// Tells the others that this incarnation is over, and waits until the state says so, for a little.
+    /// Whether [`Group::stop`] was called: an incarnation that ends then was not given up by others.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// Tells the others that this incarnation is over, and waits until the state says so, for a little. One that was on its way when the node began to stop is over too.
     async fn end_at_once(&self) {
         let inner = &self.0;
-        let Some(incarnation) = inner.seat.incarnation() else {
-            return;
-        };
-        inner.seat.end();
-        inner.ended.lock().insert(inner.options.node, incarnation);
-        for peer in inner.rpc.linked() {
-            inner.rpc.control(peer, Control::Ended { incarnation });
-        }
-        inner.nudge.notify_one();
+        let own = inner.options.node;
         let until = Instant::now() + END_PATIENCE;
-        let is_live = || inner.machine.read().state.live_nodes().any(|live| live.id == inner.options.node);
-        while is_live() && Instant::now() < until {
+        let mut told = None;
+        loop {
+            let live = inner.machine.read().state.live_nodes().find(|live| live.id == own).map(|live| live.incarnation);
+            let Some(incarnation) = live.filter(|_| Instant::now() < until) else {
+                break;
+            };
+            if told.replace(incarnation) != Some(incarnation) {
+                inner.ended.lock().insert(own, incarnation);
+                for peer in inner.rpc.linked() {
+                    inner.rpc.control(peer, Control::Ended { incarnation });
+                }
+                inner.nudge.notify_one();
+            }
             tokio::time::sleep(END_LOOK).await;
+        }
+        self.hand_over().await;
+    }
+
+    /// Has another voter lead, if this node does. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not.
+    async fn hand_over(&self) {
+        let inner = &self.0;
+        let (shortest, longest) = inner.options.election_ms;
+        let until = Instant::now() + Duration::from_millis(2 * longest);
+        let (mut metrics, me) = (inner.metrics.clone(), inner.me());
+        let mut led = false;
+        while Instant::now() < until {
+            if inner.leading_term().is_some() {
+                let Some(successor) = inner.successor() else { return };
+                inner.rpc.control(successor, Control::TakeOver);
+                led = true;
+            }
+            if !led {
+                return;
+            }
+            let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
+            if tokio::time::timeout(Duration::from_millis(shortest), followed).await.is_ok() {
+                return;
+            }
         }
     }
 

@@ -121,6 +121,9 @@ pub enum RegisterError {
     Deadline(String),
     #[error("the group has stopped")]
     Stopped,
+    /// It is for good.
+    #[error("the cluster has taken this node out")]
+    Removed,
 }
 
 /// Why a member stays.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{AGAIN, Inner, random_id};
+use super::{AGAIN, Fitness, Inner, random_id};
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{Batch, Member};
@@ -196,22 +196,25 @@ impl Inner {
     }
 
     fn renew(&self, now: u64) {
-        if !self.works(now) || !(self.may_renew)() {
+        let fitness = (self.fitness)();
+        if !self.works(now) || fitness == Fitness::Unfit {
             return;
         }
+        let hampered = fitness == Fitness::Hampered;
         let Some(incarnation) = self.seat.renewal(now) else { return };
         let complaints = (self.complaints)();
         match self.leader() {
             Some(leader) if leader == self.me() => {
-                match self.answer_renewal(self.options.node, Asking { incarnation, complaints }, now) {
+                match self.answer_renewal(self.options.node, Asking { incarnation, complaints, hampered }, now) {
                     Answer::Granted(granted) => self.seat.renewed(incarnation, now, granted),
                     Answer::Expired => self.seat.expired(incarnation),
                     Answer::Silence => {}
                 }
             }
             Some(leader) => {
-                let complaints = complaints.into_iter().map(|node| node.0).collect();
-                self.rpc.control(NodeId(leader), Control::Renew { incarnation, sent: now, complaints });
+                let complaints = complaints.into_iter().map(|(node, of)| (node.0, of)).collect();
+                let renew = Control::Renew { incarnation, sent: now, complaints, hampered };
+                self.rpc.control(NodeId(leader), renew);
             }
             None => {}
         }

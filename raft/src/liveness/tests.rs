@@ -15,7 +15,8 @@ fn voters() -> BTreeSet<NodeId> {
 }
 
 fn asking(complaints: &[NodeId]) -> Asking {
-    Asking { incarnation: 1, complaints: complaints.to_vec() }
+    let complaints = complaints.iter().map(|node| (*node, 1)).collect();
+    Asking { incarnation: 1, complaints, hampered: false }
 }
 
 /// A leader that has applied an entry of its own term at `now`, and sees `live`.
@@ -114,7 +115,7 @@ fn nobody_is_answered_whose_expiry_is_proposed() {
     assert_eq!(names(&leader.verdicts(&voters(), A, 4000)), [A]);
     // It registers anew, and has a lease from then on.
     leader.observe(&[(A, 1), (B, 2)], 4100);
-    let asking = Asking { incarnation: 2, complaints: vec![] };
+    let asking = Asking { incarnation: 2, ..asking(&[]) };
     assert_eq!(leader.renew(B, asking, Some((2, true)), Some(4200), 4200), Answer::Granted(2500));
 }
 
@@ -198,6 +199,63 @@ fn complaints_of_who_is_silent_do_not_count() {
         }
     }
     assert_eq!(first.map(|verdict| (verdict.node, verdict.complained_of)), Some((C, false)));
+}
+
+/// All renew every 250 ms, and C complains of B from 1 s on as it does at that time; who is expired until 12 s, and when was B last answered?
+fn while_c_complains(complaint: impl Fn(u64) -> Vec<(NodeId, u64)>, b: &Asking) -> (Vec<(u64, NodeId)>, u64) {
+    let mut leader = leader(&[A, B, C], 0);
+    leader.observe(&[(A, 1), (C, 1)], 0);
+    leader.observe(&[(A, 1), (B, b.incarnation), (C, 1)], 0);
+    let (mut expired, mut answered) = (Vec::new(), 0);
+    for now in (0..12_000).step_by(250) {
+        leader.renew(A, asking(&[]), Some((1, true)), Some(now), now);
+        if leader.renew(B, b.clone(), Some((b.incarnation, true)), Some(now), now) != Answer::Silence {
+            answered = now;
+        }
+        let complaints = if now < 1000 { vec![] } else { complaint(now) };
+        leader.renew(C, Asking { complaints, ..asking(&[]) }, Some((1, true)), Some(now), now);
+        expired.extend(leader.verdicts(&voters(), A, now).iter().map(|verdict| (now, verdict.node)));
+        if !expired.is_empty() {
+            break;
+        }
+    }
+    (expired, answered)
+}
+
+#[test]
+fn a_condemnation_ends_with_its_complaint() {
+    let until = |end| move |now: u64| if now < end { vec![(B, 1)] } else { vec![] };
+    assert_eq!(while_c_complains(until(12_000), &asking(&[])), (vec![(4000, B)], 1000), "it goes if nothing changes");
+    assert_eq!(while_c_complains(until(3_750), &asking(&[])), (vec![], 11_750));
+}
+
+#[test]
+fn a_complaint_of_an_earlier_incarnation_says_nothing_of_the_next() {
+    let b = Asking { incarnation: 2, ..asking(&[]) };
+    assert_eq!(while_c_complains(|_| vec![(B, 1)], &b), (vec![], 11_750));
+    assert_eq!(while_c_complains(|_| vec![(B, 2)], &b).0, [(4000, B)]);
+}
+
+#[test]
+fn nobody_is_expired_for_what_waits_for_its_disk() {
+    let b = Asking { hampered: true, ..asking(&[]) };
+    assert_eq!(while_c_complains(|_| vec![(B, 1)], &b), (vec![], 11_750));
+}
+
+#[test]
+fn who_complains_and_then_dies_takes_nobody_along() {
+    let mut leader = leader(&[A, B, C], 0);
+    let mut expired = Vec::new();
+    for now in (0..12_000).step_by(250) {
+        leader.renew(A, asking(&[]), Some((1, true)), Some(now), now);
+        leader.renew(B, asking(&[]), Some((1, true)), Some(now), now);
+        if now <= 1000 {
+            leader.renew(C, asking(&[B]), Some((1, true)), Some(now), now);
+        }
+        expired.extend(names(&leader.verdicts(&voters(), A, now)));
+    }
+    expired.dedup();
+    assert_eq!(expired, [C]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use holdfast_raft::{Command, Group, LeaseImage, NodeId, Outcome, RegisterError, WillFate};
+use holdfast_raft::{Command, Fitness, Group, LeaseImage, NodeId, Outcome, RegisterError, WillFate};
 use holdfast_storage::Storage;
 
 use crate::limits;
@@ -83,6 +83,9 @@ impl Life {
                 }
                 _ = expulsions.changed() => {}
             }
+            if self.group.is_stopping() {
+                return;
+            }
             if *leaving.borrow() {
                 self.stage.send_replace(Stage::Joining("the node leaves its cluster".to_owned()));
                 continue;
@@ -106,6 +109,10 @@ impl Life {
                 Err(RegisterError::Deadline(why)) => {
                     info!(event = "joining", "not yet one of the cluster: {why}");
                     self.stage.send_replace(Stage::Joining(why));
+                }
+                Err(RegisterError::Removed) => {
+                    self.plane.note_removed();
+                    return false;
                 }
                 Err(RegisterError::Stopped) => return false,
             }
@@ -276,11 +283,18 @@ impl Work {
         Work { shared, storage, lease_ms, committed: Mutex::new((0, now)) }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub fn fitness(&self) -> Fitness {
         let now = self.shared.clock.now();
         let turns =
             self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
-        turns && self.commits(now)
+        let commits = self.commits(now);
+        match (turns, self.shared.storage_level.is_failing()) {
+            (false, _) => Fitness::Unfit,
+            // A disk that is full or fails is told to clients; it does not hang.
+            (true, true) => Fitness::Hampered,
+            (true, false) if commits => Fitness::Fit,
+            (true, false) => Fitness::Unfit,
+        }
     }
 
     fn commits(&self, now: u64) -> bool {
@@ -293,7 +307,6 @@ impl Work {
         if batches != committed.0 || !pending {
             *committed = (batches, now);
         }
-        // A disk that is full or fails is told to clients; it does not hang.
-        now.saturating_sub(committed.1) < self.lease_ms || self.shared.storage_level.is_failing()
+        now.saturating_sub(committed.1) < self.lease_ms
     }
 }

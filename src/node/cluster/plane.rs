@@ -16,8 +16,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use holdfast_raft::{
-    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, Refusal, ShareMembers,
-    ShareRoute,
+    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, Incarnation, NodeId, Outcome, Refusal,
+    ShareMembers, ShareRoute,
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
@@ -25,7 +25,7 @@ use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
 use crate::shard::mailbox::{Event, Ticket, Turned};
-use crate::shard::{ControlPlane, Shared};
+use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
@@ -64,8 +64,10 @@ pub(in crate::node) struct ClusterPlane {
     /// Filters without subscriber, and from when on nobody should send for them.
     lingering: Mutex<VecDeque<(u64, Arc<str>)>>,
     linger_ms: u64,
-    /// What each node owes each shard: bytes, and for how long nothing was accepted.
-    owed: Mutex<HashMap<(NodeId, ShardId), (usize, u64)>>,
+    /// What each node owes each shard.
+    owed: Mutex<HashMap<(NodeId, ShardId), Owed>>,
+    /// The live incarnations.
+    live: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// The node's own proposals that somebody waits for.
     own: Mutex<BTreeMap<u64, tokio::sync::oneshot::Sender<Outcome>>>,
     next_own: Mutex<u64>,
@@ -77,6 +79,8 @@ pub(in crate::node) struct ClusterPlane {
     /// The node is leaving its cluster, and does not register; and it has left.
     leaving: watch::Sender<bool>,
     left: watch::Sender<bool>,
+    /// The others have taken it out.
+    removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
 }
@@ -93,6 +97,7 @@ impl ClusterPlane {
             lingering: Mutex::default(),
             linger_ms,
             owed: Mutex::default(),
+            live: Mutex::default(),
             own: Mutex::default(),
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
@@ -100,6 +105,7 @@ impl ClusterPlane {
             suspended: AtomicU64::new(0),
             leaving: watch::Sender::new(false),
             left: watch::Sender::new(false),
+            removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
         }
     }
@@ -132,6 +138,16 @@ impl ClusterPlane {
     /// Whether it has left: then the process ends.
     pub fn left(&self) -> &watch::Sender<bool> {
         &self.left
+    }
+
+    /// The cluster knows this node no more: the process ends, and says what to do.
+    pub fn note_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+        self.left.send_replace(true);
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
     }
 
     /// How often the node's grant has run out.
@@ -180,13 +196,17 @@ impl ClusterPlane {
         Some(free)
     }
 
-    /// The nodes that owe this one something and have accepted nothing for that long.
-    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<NodeId> {
+    /// The incarnations that owe this node something and have accepted nothing for that long.
+    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<(NodeId, Incarnation)> {
         let late = self.routed.lock().late(self.shared.clock.now(), for_ms);
-        let owed = self.owed.lock();
-        let mut stuck: Vec<NodeId> =
-            owed.iter().filter(|(_, (_, stuck_ms))| *stuck_ms >= for_ms).map(|((node, _), _)| *node).collect();
-        stuck.extend(late.into_iter().filter(|node| !self.shared.is_own(*node)));
+        let mut stuck: Vec<(NodeId, Incarnation)> = {
+            let owed = self.owed.lock();
+            let stuck = owed.iter().filter(|(_, owed)| owed.stuck_ms >= for_ms);
+            stuck.map(|((node, _), owed)| (*node, owed.incarnation)).collect()
+        };
+        let live = self.live.lock();
+        let late = late.into_iter().filter(|node| !self.shared.is_own(*node));
+        stuck.extend(late.filter_map(|node| Some((node, *live.get(&node)?))));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -195,8 +215,8 @@ impl ClusterPlane {
     /// Bytes that each node has not accepted yet.
     pub fn owed_bytes(&self) -> BTreeMap<NodeId, usize> {
         let mut sums = BTreeMap::new();
-        for ((node, _), (bytes, _)) in self.owed.lock().iter() {
-            *sums.entry(*node).or_insert(0) += bytes;
+        for ((node, _), owed) in self.owed.lock().iter() {
+            *sums.entry(*node).or_insert(0) += owed.bytes;
         }
         sums
     }
@@ -265,8 +285,8 @@ impl ControlPlane for ClusterPlane {
         }
     }
 
-    fn owed(&self, from: ShardId, node: NodeId, bytes: usize, stuck_ms: u64) {
-        self.owed.lock().insert((node, from), (bytes, stuck_ms));
+    fn owed(&self, from: ShardId, node: NodeId, owed: Owed) {
+        self.owed.lock().insert((node, from), owed);
     }
 
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
@@ -384,8 +404,9 @@ impl ClusterPlane {
         }
     }
 
-    fn node_up(&self, index: u64, node: NodeId, incarnation: u64, mail: &mut Mail<'_>) {
+    fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
+        self.live.lock().insert(node, incarnation);
         if self.shared.is_own(node) {
             return;
         }
@@ -419,6 +440,7 @@ impl ClusterPlane {
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
+        self.live.lock().remove(&node);
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
             mail.post_to_all(|| Event::PeerDown { slot, node });
             if let Some(links) = self.links.get() {

@@ -390,6 +390,16 @@ impl Shard {
         }
     }
 
+    /// Another node has no room for a message: its publisher is told so, if that can still be. False: it cannot, and the message has to be kept in the end.
+    pub(in crate::shard) fn refuse_promise(&mut self, key: PromiseKey) -> bool {
+        match self.promise_mut(key).map(|promise| &promise.then) {
+            Some(&Then::Due(Due::Answer { connection, serial, number })) => {
+                self.refuse_answer(connection, serial, number)
+            }
+            _ => false,
+        }
+    }
+
     /// Keeps the messages whose parts are all here, but none before an earlier one of the same publisher, who would send that again after a crash, behind it.
     fn seal_in_order(&mut self, publisher: OwnerId) {
         while let Promises { table, assemblies, .. } = &mut self.keeping.promises

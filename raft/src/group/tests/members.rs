@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::scene::{Scene, acquire, deadline, options, until};
 use crate::command::{NodeId, Outcome};
-use crate::group::LeaveError;
+use crate::group::{LeaveError, RegisterError};
 
 fn voters(scene: &Scene, at: u128) -> Vec<u128> {
     let status = scene.nodes[&at].group.status();
@@ -44,12 +46,12 @@ async fn there_are_five_voters_at_most() {
 async fn an_incarnation_that_ends_before_it_is_seen_is_followed_by_another() {
     let mut scene = Scene::of(3).await;
     let late = scene.start(4, None).await;
-    late.may_renew.store(false, Ordering::SeqCst);
+    late.is_fit.store(false, Ordering::SeqCst);
     let mut registering = pin!(late.register());
     let waits = poll_fn(|cx| Poll::Ready(registering.as_mut().poll(cx).is_pending())).await;
     assert!(waits, "it takes a while");
     until("the first one is over", || late.diary.is_ended()).await;
-    late.may_renew.store(true, Ordering::SeqCst);
+    late.is_fit.store(true, Ordering::SeqCst);
     assert!(registering.await > 1);
     assert!(matches!(late.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
 }
@@ -72,8 +74,8 @@ async fn a_name_in_use_is_not_given_twice() {
     let mut scene = Scene::of(3).await;
     let double = scene.start_with(options(9, "n3", 77)).await.expect("starts");
     let soon = tokio::time::Instant::now() + Duration::from_millis(1500);
-    double.group.register(soon).await.expect_err("the name is in use");
-    assert!(double.group.status().refused_messages > 0, "it is told so");
+    let told = double.group.register(soon).await.expect_err("the name is in use").to_string();
+    assert!(told.contains("is alive under the name n3"), "{told}");
     assert_eq!(voters(&scene, 1), [1, 2, 3]);
 }
 
@@ -142,4 +144,22 @@ async fn only_the_dead_are_taken_out_by_others() {
     until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
     scene.nodes[&2].group.force_leave("n3", deadline()).await.expect("it is dead");
     until("it is gone", || voters(&scene, 1) == [1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_taken_out_hears_of_it_from_a_majority() {
+    let scene = Scene::of(3).await;
+    for other in [1, 2] {
+        scene.link(other, 3, false);
+    }
+    until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
+    scene.nodes[&1].group.force_leave("n3", deadline()).await.expect("it is dead");
+    let out = scene.nodes[&3].clone();
+    until("it has ended", || out.diary.is_ended()).await;
+    scene.link(1, 3, true);
+    until("one says it", || out.group.why_not_registered().contains("no member any more")).await;
+    let soon = Instant::now() + Duration::from_millis(200);
+    assert!(matches!(out.group.register(soon).await, Err(RegisterError::Deadline(_))), "one may be wrong");
+    scene.link(2, 3, true);
+    assert_eq!(out.group.register(deadline()).await, Err(RegisterError::Removed));
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::batcher::Ticket;
 use crate::clock::boot_ms;
 use crate::command::{Command, Effect, Incarnation, NodeId, Outcome};
-use crate::group::{Group, Options, StartError};
+use crate::group::{Fitness, Group, Options, StartError};
 use crate::network::Network;
 use crate::seat::{AppliedEntry, Audience};
 use crate::state::ControlState;
@@ -158,8 +158,8 @@ pub struct TestNode {
     pub id: NodeId,
     pub group: Group,
     pub diary: Arc<Diary>,
-    pub complaints: Arc<Mutex<Vec<NodeId>>>,
-    pub may_renew: Arc<AtomicBool>,
+    pub complaints: Arc<Mutex<Vec<(NodeId, Incarnation)>>>,
+    pub is_fit: Arc<AtomicBool>,
     /// The longest time by which a task of the scene came too late.
     late_ms: Arc<AtomicU64>,
 }
@@ -264,15 +264,15 @@ impl Scene {
         let (inbox, mut parcels) = mpsc::unbounded_channel::<Parcel>();
         let diary = Arc::new(Diary::default());
         let complaints = Arc::new(Mutex::new(Vec::new()));
-        let may_renew = Arc::new(AtomicBool::new(true));
+        let is_fit = Arc::new(AtomicBool::new(true));
         let port = Arc::new(Port { net: self.net.clone(), me: id });
-        let (named, allowed) = (complaints.clone(), may_renew.clone());
+        let (named, fit) = (complaints.clone(), is_fit.clone());
         let group = Group::start(
             options,
             port,
             diary.clone(),
             Arc::new(move || named.lock().clone()),
-            Arc::new(move || allowed.load(Ordering::SeqCst)),
+            Arc::new(move || if fit.load(Ordering::SeqCst) { Fitness::Fit } else { Fitness::Unfit }),
         )
         .await?;
         self.net.inboxes.lock().insert(id, inbox);
@@ -288,7 +288,7 @@ impl Scene {
                 }
             }
         });
-        let node = TestNode { id, group, diary, complaints, may_renew, late_ms: self.late_ms.clone() };
+        let node = TestNode { id, group, diary, complaints, is_fit, late_ms: self.late_ms.clone() };
         self.nodes.insert(id.0, node.clone());
         self.tell_links(id, true);
         Ok(node)
