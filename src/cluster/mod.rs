@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
 //! | [`applied_waits`] | who waits until every node routes with a state |
+//! | [`share_groups`] | who keeps a message for a share group until a member has it |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
 //!
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.
@@ -11,3 +12,4 @@
 pub mod applied_waits;
 pub mod publish_legs;
 pub mod session_move;
+pub mod share_groups;

@@ -84,8 +84,8 @@ impl FromPeers {
     }
 }
 
-/// More than can be on their way over one connection.
-const SHARE_ANSWERS_MAX: usize = 16_384;
+/// The other end has not heard of as many messages at the most as it keeps, and of some that its publishers had sent when it was full.
+const SHARE_ANSWERS_MAX: usize = 2 * limits::SHARES_KEPT_MAX;
 
 /// Connections that may wait for the news that their node is live.
 const EARLY_MAX: usize = 1_024;
@@ -139,8 +139,9 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
-        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
+        // What was refused is not to be taken for accepted.
         self.from_peers.streams[of as usize].share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
+        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -336,7 +337,7 @@ impl Shard {
         }
         self.note_seen(id);
         match publish.share {
-            Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
+            Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
             None => self.route_here(&mut outgoing),
         }
     }
@@ -381,6 +382,7 @@ impl Shard {
             answers.push_back(answer);
             if answers.len() > SHARE_ANSWERS_MAX {
                 answers.pop_front();
+                self.metrics().share_answers_forgotten.add(1);
             }
         }
         let Some(key) = self.from_peers.streams[of as usize].connection else {

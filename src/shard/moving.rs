@@ -22,7 +22,6 @@ use crate::session::Seen;
 use crate::subscriptions::SessionKey;
 
 use super::mailbox::Event;
-use super::sharing::Parked;
 use super::{ConnectionKey, Shard};
 
 use giving::Given;
@@ -62,8 +61,6 @@ pub(super) struct Moves {
     wills: HashSet<(Arc<str>, u64)>,
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
     closed: HashMap<Arc<str>, String>,
-    /// Messages for share groups whose member here moves.
-    parked: HashMap<Arc<str>, Vec<Parked>>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
     /// The same, of what the start has found of earlier runs.
@@ -95,31 +92,11 @@ impl Moves {
     }
 }
 
-/// Messages that wait for one member that moves, at the most.
-const PARKED_MAX: usize = 16_384;
-
 /// Members of share groups that move.
 impl Shard {
     /// Whether the session of a client is between two nodes, so that what is put into it now may be lost with it.
     pub(super) fn is_moving(&self, client: &str) -> bool {
         self.gives_away(client) || self.moves.taking.contains_key(client)
-    }
-
-    /// Keeps a message until the move has ended. Given back when there are too many.
-    pub(super) fn park(&mut self, client: &Arc<str>, parked: Parked) -> Option<Parked> {
-        let waiting = self.moves.parked.entry(client.clone()).or_default();
-        if waiting.len() >= PARKED_MAX {
-            return Some(parked);
-        }
-        waiting.push(parked);
-        None
-    }
-
-    /// The move of a client's session has ended, one way or the other.
-    fn unpark(&mut self, client: &Arc<str>) {
-        if let Some(parked) = self.moves.parked.remove(client) {
-            self.offer_parked(parked);
-        }
     }
 }
 
@@ -323,6 +300,8 @@ impl Shard {
         if dropped > 0 {
             info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
         }
+        let shares = self.share_groups.registered(self.now, &self.peers.nodes());
+        self.carry_out_shares(shares);
     }
 
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
@@ -331,6 +310,8 @@ impl Shard {
         // If clients were closed because the node is leaving, and it does not come to that, they may come back.
         self.stopping = false;
         self.abandon_moves();
+        let shares = self.share_groups.expelled();
+        self.carry_out_shares(shares);
         self.forget_peers();
         self.pending.clear();
         let connected: Vec<SessionKey> = self

@@ -28,7 +28,6 @@ use crate::session::Outgoing;
 use crate::subscriptions::NodeSlot;
 
 use super::keeping::{Leg, PromiseKey};
-use super::sharing::OwedShares;
 use super::{ConnectionKey, Shard};
 
 /// One other node that is live.
@@ -41,8 +40,6 @@ pub(super) struct Peer {
     run: Option<u64>,
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
-    /// Messages for share groups that no member there has acknowledged yet.
-    pub shares: OwedShares,
 }
 
 struct PeerConnection {
@@ -78,6 +75,11 @@ impl Peers {
     pub fn all(&self) -> u64 {
         let live = self.slots.iter().enumerate().filter(|(_, peer)| peer.is_some());
         live.fold(0, |all, (slot, _)| all | 1 << slot)
+    }
+
+    /// A message of a client is about to be routed, who has to wait for the nodes whose windows are full then, and not for those that others have filled before.
+    pub fn begin_route(&mut self) {
+        self.full = 0;
     }
 
     pub fn has_dirty(&self) -> bool {
@@ -151,7 +153,6 @@ impl Shard {
                     connection: None,
                     run: None,
                     waiting: Vec::new(),
-                    shares: OwedShares::default(),
                 }));
             }
         }
@@ -169,12 +170,14 @@ impl Shard {
             self.control.data_ended(node, self.id);
         }
         self.close_links_from(node);
+        let unsent = peer.legs.first_unsent();
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
-        self.offer_lost_shares(1 << slot, peer.shares);
+        let shares = self.share_groups.node_gone(self.now, node, unsent);
+        self.carry_out_shares(shares);
         self.control.owed(self.id, node, 0, 0);
         self.settle_waits_for_legs();
     }
@@ -302,11 +305,10 @@ impl Shard {
         };
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
-        // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
-        let first = peer.legs.first_sequence().unwrap_or(u64::MAX);
-        let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
-        self.offer_lost_shares(0, lost);
+        let node = peer.node;
         self.mark_peer_dirty(slot);
+        let shares = self.share_groups.welcomed(node, run, received);
+        self.carry_out_shares(shares);
     }
 
     fn accepted_by(&mut self, slot: NodeSlot, up_to: u64) {
@@ -316,10 +318,11 @@ impl Shard {
         };
         let mut done = Vec::new();
         peer.legs.accepted(now, up_to, |promise| done.push(promise));
-        let shares = peer.shares.accepted(up_to);
+        let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         done.into_iter().for_each(|promise| self.answered(promise));
-        shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
+        let shares = self.share_groups.accepted(node, up_to);
+        self.carry_out_shares(shares);
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
     }

@@ -123,7 +123,6 @@ impl Shard {
         }
         if self.moves.taking.get(client).is_some_and(|taken| taken.machine.is_done()) {
             self.moves.taking.remove(client);
-            self.unpark(client);
         }
     }
 
