@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::metrics::{DropReason, ShardMetrics};
 use crate::mqtt::{
-    self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
-    QoS, ReasonCode, RetainHandling, SubscriptionOptions,
+    self, Ack, Connect, Message, MessageId, Packet, PacketId, Peer, Properties, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
 };
 
 use holdfast_storage::OwnerId;
@@ -549,7 +549,7 @@ fn who_keeps_a_message_for_a_member_is_told_when_the_member_is_done_with_it() {
     let few = Limits { queued_messages_max: 2, ..limits() };
     let mut bench = Bench::with(few, 0, &[Property::ReceiveMaximum(3)]);
     let share: Arc<str> = "$share/g/t".into();
-    let mut deliver = |bench: &mut Bench, sequence, qos, awaited| {
+    let deliver = |bench: &mut Bench, sequence, qos, awaited| {
         let id = MessageId { node: 7, shard: 0, sequence };
         let message = Arc::new(Message { id, ..(*message("m", qos)).clone() });
         let share = Some(ShareText { text: &share, awaited });

@@ -190,7 +190,10 @@ impl Shard {
     /// What time moves on. Called ten times in a second.
     pub(super) fn look_after_shares(&mut self) {
         let actions = self.share_groups.tick(self.now);
-        self.carry_out_shares(actions);
+        if !actions.is_empty() {
+            self.carry_out_shares(actions);
+            self.settle();
+        }
         let (messages, bytes) = self.share_groups.kept();
         self.metrics().shares_kept.set(messages as u64);
         self.metrics().shares_kept_bytes.set(bytes as u64);

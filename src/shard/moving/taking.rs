@@ -191,6 +191,8 @@ impl Shard {
         };
         let mut filters = Vec::new();
         let mut shares = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
         for (text, _) in self.sessions[session as usize].session.subscriptions() {
             match TopicFilter::parse(text) {
                 Ok(TopicFilter { share: Some(share), filter }) => {
@@ -202,6 +204,7 @@ impl Shard {
         }
         let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
         self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
+        drop(order);
     }
 
     fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes, _last: bool) -> Result<(), WireError> {
