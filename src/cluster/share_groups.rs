@@ -144,10 +144,6 @@ impl<L: Copy> ShareGroups<L> {
         Self { bounds, nodes: HashMap::new(), waiting: HashMap::new(), apart, messages: 0, bytes: 0 }
     }
 
-    pub fn is_apart(&self) -> bool {
-        self.apart
-    }
-
     /// What is kept: messages and bytes.
     pub fn kept(&self) -> (usize, usize) {
         (self.messages, self.bytes)
@@ -319,9 +315,9 @@ impl<L: Copy> ShareGroups<L> {
         let mut actions = Actions::new();
         gone.into_iter().for_each(|node| actions.extend(self.node_gone(now, node, None)));
         for waiting in self.waiting.values_mut() {
-            waiting.absent_since = None;
+            (waiting.absent_since, waiting.try_at) = (None, now);
         }
-        actions.extend(self.wake(now));
+        actions.extend(self.tick(now));
         actions
     }
 }
@@ -380,12 +376,6 @@ impl<L: Copy> ShareGroups<L> {
         if let Some(waiting) = self.waiting.remove(share) {
             self.offer_anew(waiting.offers.into(), actions);
         }
-    }
-
-    /// Something has changed: a member that moved has arrived, or a node is there.
-    pub fn wake(&mut self, now: u64) -> Actions<L> {
-        self.waiting.values_mut().for_each(|waiting| waiting.try_at = now);
-        self.tick(now)
     }
 
     /// What time moves on: the first message of each group that waits is offered again.
