@@ -327,3 +327,22 @@ fn field_case_43_what_was_given_back_outlives_its_session() {
     cluster.start([home]);
     takes(&mut clean, 1..5);
 }
+
+/// The others have a member too, and this node knows of it, but it may give nothing to anybody.
+#[test]
+fn field_case_43_a_node_that_is_given_up_keeps_what_its_members_have() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    let (leader, followers) = (cluster.wait_for_leader(), cluster.followers());
+    let (home, other) = (followers[0], followers[1]);
+    let mut clean = laden(&on, leader, home, other);
+    let mut member = on.connect(home, &on.kept("m").number(id::RECEIVE_MAXIMUM, 1).keep_alive(0)).0;
+    assert_eq!(member.recv_publish().text(), "0");
+    let wound = cluster.isolate(home, Fault::swallow());
+    cluster.agree_within([leader, other], HEALED);
+    wound.heal();
+    cluster.whole_within(HEALED);
+    drop(member);
+    takes(&mut on.connect_within(home, &on.kept("m"), HEALED).0, 0..5);
+    clean.expect_quiet();
+}
