@@ -100,9 +100,9 @@ struct Room {
     waits_for_nothing: bool,
 }
 
-/// More than can be on their way over one connection.
-const SHARE_ANSWERS_MAX: usize = 16_384;
-/// The same for messages that somebody keeps, the smallest of which take so many bytes.
+/// The other end has not heard of as many messages at the most as it keeps, and of some that its publishers had sent when it was full.
+const SHARE_ANSWERS_MAX: usize = 2 * limits::SHARES_KEPT_MAX;
+/// More than can be on their way over one connection, of messages that somebody keeps, the smallest of which take so many bytes.
 const REFUSED_MAX: usize = WINDOW_BYTES_MAX / 16;
 /// For so long after a refusal room does not count: what was sent before the refusal was heard must not overtake what was refused. In milliseconds, and less than the pause between two attempts.
 const REFUSES_MS: u64 = 500;
@@ -163,11 +163,11 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
-        // What was refused is not among what was accepted.
+        // What was refused is not to be taken for accepted.
         let Stream { refused, share_answers, .. } = &self.from_peers.streams[of as usize];
         refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));
-        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
         share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
+        AnswerFrame::Accepted { up_to: accepted, clock: self.shared.hybrid.reading(self.now) }.encode(&mut outbox);
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -366,7 +366,7 @@ impl Shard {
         }
         self.note_seen(id);
         match publish.share {
-            Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
+            Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
             None => self.route_here(&mut outgoing),
         }
     }
@@ -438,6 +438,7 @@ impl Shard {
             answers.push_back(answer);
             if answers.len() > SHARE_ANSWERS_MAX {
                 answers.pop_front();
+                self.metrics().share_answers_forgotten.add(1);
             }
         }
         let Some(key) = self.from_peers.streams[of as usize].connection else {

@@ -53,6 +53,7 @@ use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
 use crate::cluster::session_move::SessionFrame;
+use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::mqtt::ReasonCode;
@@ -65,7 +66,7 @@ use connection::{Connection, ConnectionTask};
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use grant::Grant;
-use keeping::Keeping;
+use keeping::{Keeping, Leg};
 use mailbox::{Event, Mailbox, Ticket};
 pub use moving::Deadlines;
 use moving::Moves;
@@ -230,6 +231,8 @@ struct SessionSlot {
     /// Retained messages that are still to be sent. They are the session's: a client that loses its connection meanwhile does not subscribe
     /// again when it finds its session present.
     replays: VecDeque<subscribing::Replay>,
+    /// Items of it are with messages that it gave back, and are deleted by whoever has taken them over: they do not go with the session.
+    items_away: bool,
 }
 
 /// What an outcome is awaited for.
@@ -283,8 +286,10 @@ pub struct Shard {
     unborn_links: Vec<(u32, u64)>,
     peers: Peers,
     from_peers: FromPeers,
-    /// Messages of share groups that a client here has and another node keeps until it acknowledges.
-    shares_awaited: u64,
+    /// Messages of share groups for which this shard has to find a member, or which it keeps until one has them.
+    share_groups: ShareGroups<Leg>,
+    /// They are too many: clients are not read from.
+    shares_full: bool,
     moves: Moves,
     flapping: Flapping,
     /// Whether the node could not serve when somebody last looked.
@@ -350,7 +355,8 @@ impl Shard {
             unborn_links: Vec::new(),
             peers: Peers::default(),
             from_peers: FromPeers::default(),
-            shares_awaited: 0,
+            share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
+            shares_full: false,
             moves: Moves::default(),
             flapping: Flapping::default(),
             suspended: false,
@@ -423,6 +429,7 @@ impl Shard {
             return;
         }
         loop {
+            self.settle_shares();
             self.close_overflowed();
             let next = self.after_route.pop_front().or_else(|| self.arrived.pop_front());
             let Some(event) = next.or_else(|| self.inbox.pop_front()) else {
@@ -450,9 +457,9 @@ impl Shard {
             Event::Connection(greeted) => self.connect(*greeted),
             Event::Accept(message) => self.accept(*message),
             Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
-            Event::Shared { picked, message, attempts, owed } => {
+            Event::Shared { picked, offer } => {
                 self.keeping.close_section();
-                self.deliver_shared(picked, &message, attempts, owed);
+                self.deliver_shared(picked, *offer);
             }
             Event::KeepAll { leg } => self.keeping.when_kept(keeping::Due::Reply(leg)),
             Event::Answered { promise } => self.answered(promise),
@@ -519,7 +526,7 @@ impl Shard {
 
     /// The clients that were not read from are looked at again, when nothing more stands against it.
     fn read_on(&mut self) {
-        if self.stalled_on == 0 && !self.keeping.behind {
+        if self.stalled_on == 0 && !self.keeping.behind && !self.shares_full {
             for key in std::mem::take(&mut self.stalled) {
                 // It may be stalled anew before its task runs, and must enter the list once more then.
                 if let Some(connection) = self.connection(key) {
@@ -678,6 +685,7 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         let now = this.now;
         last = now;
         this.connect_delayed();
+        this.look_after_shares();
         this.look_after_cluster();
         this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {

@@ -23,7 +23,6 @@ use crate::subscriptions::SessionKey;
 
 use super::connection::State;
 use super::mailbox::Event;
-use super::sharing::Parked;
 use super::{ConnectionKey, Shard, Turn, turn};
 
 use giving::Given;
@@ -66,8 +65,6 @@ pub(super) struct Moves {
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
     /// And until when.
     closed: HashMap<Arc<str>, (String, u64)>,
-    /// Messages for share groups whose member here moves.
-    parked: HashMap<Arc<str>, Vec<Parked>>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
     /// The same, of what the start has found of earlier runs.
@@ -109,31 +106,11 @@ impl Moves {
     }
 }
 
-/// Messages that wait for one member that moves, at the most.
-const PARKED_MAX: usize = 16_384;
-
 /// Members of share groups that move.
 impl Shard {
     /// Whether the session of a client is between two nodes, so that what is put into it now may be lost with it.
     pub(super) fn is_moving(&self, client: &str) -> bool {
         self.gives_away(client) || self.moves.taking.contains_key(client)
-    }
-
-    /// Keeps a message until the move has ended. Given back when there are too many.
-    pub(super) fn park(&mut self, client: &Arc<str>, parked: Parked) -> Option<Parked> {
-        let waiting = self.moves.parked.entry(client.clone()).or_default();
-        if waiting.len() >= PARKED_MAX {
-            return Some(parked);
-        }
-        waiting.push(parked);
-        None
-    }
-
-    /// The move of a client's session has ended, one way or the other.
-    fn unpark(&mut self, client: &Arc<str>) {
-        if let Some(parked) = self.moves.parked.remove(client) {
-            self.offer_parked(parked);
-        }
     }
 }
 
@@ -363,6 +340,8 @@ impl Shard {
         if dropped > 0 {
             info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
         }
+        let shares = self.share_groups.registered(self.now, &self.peers.nodes());
+        self.carry_out_shares(shares);
     }
 
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
@@ -372,6 +351,8 @@ impl Shard {
         self.stopping = false;
         self.abandon_moves();
         self.forget_unanswered();
+        let shares = self.share_groups.expelled();
+        self.carry_out_shares(shares);
         self.forget_peers();
         self.pending.clear();
         let connected: Vec<SessionKey> = self

@@ -29,7 +29,6 @@ use crate::session::Outgoing;
 use crate::subscriptions::NodeSlot;
 
 use super::keeping::{Leg, PromiseKey};
-use super::sharing::OwedShares;
 use super::{ConnectionKey, Owed, Shard};
 
 /// One other node that is live.
@@ -42,8 +41,6 @@ pub(super) struct Peer {
     run: Option<u64>,
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
-    /// Messages for share groups that no member there has acknowledged yet.
-    pub shares: OwedShares,
     /// What it has refused for lack of room.
     no_room: NoRoom<PromiseKey>,
     /// It was last told of the node that it has accepted nothing for a while.
@@ -85,6 +82,11 @@ impl Peers {
     pub fn all(&self) -> u64 {
         let live = self.slots.iter().enumerate().filter(|(_, peer)| peer.is_some());
         live.fold(0, |all, (slot, _)| all | 1 << slot)
+    }
+
+    /// A message of a client is about to be routed, who has to wait for the nodes whose windows are full then, and not for those that others have filled before.
+    pub fn begin_route(&mut self) {
+        self.full = 0;
     }
 
     pub fn has_dirty(&self) -> bool {
@@ -166,7 +168,6 @@ impl Shard {
                     connection: None,
                     run: None,
                     waiting: Vec::new(),
-                    shares: OwedShares::default(),
                     no_room: NoRoom::default(),
                     told_stuck: false,
                 }));
@@ -187,6 +188,7 @@ impl Shard {
             self.control.data_ended(node, self.id);
         }
         self.close_links_from(node);
+        let unsent = peer.legs.first_unsent();
         let mut lost = Vec::new();
         peer.legs.clear(|promise| lost.push(promise));
         lost.extend(peer.no_room.clear());
@@ -194,7 +196,8 @@ impl Shard {
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
-        self.offer_lost_shares(1 << slot, peer.shares);
+        let shares = self.share_groups.node_gone(self.now, node, unsent);
+        self.carry_out_shares(shares);
         let owed = Owed { incarnation: peer.incarnation, bytes: 0, stuck_ms: 0 };
         self.control.owed(self.id, node, owed);
         self.settle_waits_for_legs();
@@ -324,12 +327,11 @@ impl Shard {
         };
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
-        // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
-        let first = peer.legs.first_sequence().unwrap_or(u64::MAX);
-        let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
+        let node = peer.node;
         self.tell_owed(slot);
-        self.offer_lost_shares(0, lost);
         self.mark_peer_dirty(slot);
+        let shares = self.share_groups.welcomed(node, run, received);
+        self.carry_out_shares(shares);
     }
 
     fn accepted_by(&mut self, slot: NodeSlot, up_to: u64) {
@@ -339,13 +341,14 @@ impl Shard {
         };
         let mut done = Vec::new();
         peer.legs.accepted(now, up_to, |promise| done.push(promise));
-        let shares = peer.shares.accepted(up_to);
+        let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         if peer.told_stuck {
             self.tell_owed(slot);
         }
         done.into_iter().for_each(|promise| self.answered(promise));
-        shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
+        let shares = self.share_groups.accepted(node, up_to);
+        self.carry_out_shares(shares);
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
     }

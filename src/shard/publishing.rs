@@ -14,7 +14,7 @@ use crate::retained::{self, Change};
 use crate::session::{Delivery, Outgoing, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
-use super::keeping::{Due, Ended, Leg, Owed, Route};
+use super::keeping::{Due, Ended, Leg, Route};
 use super::mailbox::Event;
 use super::{Shard, Turn, turn};
 
@@ -226,7 +226,7 @@ impl Shard {
         } else {
             self.deliver(&Outgoing::from_message(message));
         }
-        self.delivered(Owed { leg, from: None, own: false });
+        self.delivered(leg, None);
     }
 
     /// Delivers to every session of this shard that matches. True if there is one.

@@ -67,7 +67,6 @@ impl Shard {
         }
         if self.moves.giving.get(client).is_some_and(|given| given.machine.is_done()) {
             self.moves.giving.remove(client);
-            self.unpark(client);
         }
     }
 

@@ -127,7 +127,6 @@ impl Shard {
         }
         if self.moves.taking.get(client).is_some_and(|taken| taken.machine.is_done()) {
             self.moves.taking.remove(client);
-            self.unpark(client);
         }
     }
 
@@ -196,6 +195,8 @@ impl Shard {
         };
         let mut filters = Vec::new();
         let mut shares = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
         for (text, _) in self.sessions[session as usize].session.subscriptions() {
             match TopicFilter::parse(text) {
                 Ok(TopicFilter { share: Some(share), filter }) => {
@@ -216,6 +217,7 @@ impl Shard {
         }
         let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
         self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
+        drop(order);
     }
 
     fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes) -> Result<(), WireError> {
