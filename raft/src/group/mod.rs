@@ -355,6 +355,8 @@ impl Group {
             return;
         }
         inner.handing_over.store(true, Ordering::Release);
+        // openraft may not have taken up what was proposed until now.
+        tokio::time::sleep(3 * END_LOOK).await;
         let (shortest, longest) = inner.options.election_ms;
         let until = Instant::now() + Duration::from_millis(longest);
         let (mut metrics, me) = (inner.metrics.clone(), inner.me());
