@@ -271,13 +271,14 @@ impl Inner {
         id == self.me() || self.rpc.linked().contains(&NodeId(id))
     }
 
-    /// The voter with a link that has most of the log, if this node leads.
+    /// A voter with a link that has all of the log, if this node leads.
     pub(super) fn successor(&self) -> Option<NodeId> {
         let (linked, voters) = (self.rpc.linked(), self.members().voters);
         let metrics = self.metrics.borrow();
         let matched = metrics.replication.iter().flatten();
-        let able = matched.filter(|(id, _)| voters.contains(id) && linked.contains(&NodeId(**id)));
-        able.max_by_key(|(_, matched)| **matched).map(|(id, _)| NodeId(*id))
+        let has_all = |at: &Option<_>| at.map(|at: openraft::LogId<u128>| at.index) >= metrics.last_log_index;
+        let mut able = matched.filter(|(id, at)| **id != self.me() && voters.contains(id) && has_all(at));
+        able.find(|(id, _)| linked.contains(&NodeId(**id))).map(|(id, _)| NodeId(*id))
     }
 
     /// The members that have all but the newest of the log.

@@ -111,6 +111,8 @@ struct Inner {
     nudge: Notify,
     /// The process stops: the node does its part to the end, but is nobody any more; and it does nothing more.
     stopping: watch::Sender<bool>,
+    /// It leads, and writes nothing more: another one is to lead.
+    handing_over: AtomicBool,
     stopped: watch::Sender<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     runtime: tokio::runtime::Handle,
@@ -209,6 +211,7 @@ impl Group {
             removed: watch::Sender::new(false),
             nudge: Notify::new(),
             stopping: watch::Sender::new(false),
+            handing_over: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
             tasks: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
@@ -364,24 +367,31 @@ impl Group {
         self.hand_over().await;
     }
 
-    /// Has another voter lead, if this node does. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not.
+    /// Has another voter lead, if this node does. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not. It must have all of the log,
+    /// which therefore grows no more: what is proposed meanwhile is proposed again to the next leader.
     async fn hand_over(&self) {
         let inner = &self.0;
+        if inner.leading_term().is_none() {
+            return;
+        }
+        inner.handing_over.store(true, Ordering::Release);
+        // openraft may not have taken up what was proposed until now.
+        tokio::time::sleep(3 * END_LOOK).await;
         let (shortest, longest) = inner.options.election_ms;
-        let until = Instant::now() + Duration::from_millis(2 * longest);
+        let until = Instant::now() + Duration::from_millis(longest);
         let (mut metrics, me) = (inner.metrics.clone(), inner.me());
-        let mut led = false;
+        let mut asked_at = None;
         while Instant::now() < until {
-            if inner.leading_term().is_some() {
-                let Some(successor) = inner.successor() else { return };
+            let due = asked_at.is_none_or(|at: Instant| at.elapsed() >= Duration::from_millis(shortest));
+            if due
+                && inner.leading_term().is_some()
+                && let Some(successor) = inner.successor()
+            {
                 inner.rpc.control(successor, Control::TakeOver);
-                led = true;
-            }
-            if !led {
-                return;
+                asked_at = Some(Instant::now());
             }
             let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
-            if tokio::time::timeout(Duration::from_millis(shortest), followed).await.is_ok() {
+            if inner.rpc.linked().is_empty() || tokio::time::timeout(END_LOOK, followed).await.is_ok() {
                 return;
             }
         }

@@ -270,6 +270,9 @@ impl Inner {
 
     /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied.
     pub(super) fn write(&self, mut batch: Batch) {
+        if self.handing_over.load(Ordering::Acquire) {
+            return;
+        }
         batch.at = self.machine.read().control_now();
         let write = std::pin::pin!(self.raft.client_write_ff(batch));
         // It waits for nothing, unless openraft has stopped.
