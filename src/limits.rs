@@ -69,6 +69,29 @@ pub const STOP_LINGER_MS: u64 = 500;
 /// keeps it, so that members that flap cannot make it go round for ever.
 pub const SHARE_ATTEMPTS_MAX: u8 = 8;
 
+/// Times a member that is on its way to or from another node is picked before its node has nobody for a message.
+pub const SHARE_ATTEMPTS_PAST_MOVING: u8 = 2;
+
+/// Times after which no member on this node is looked for: the index and the sessions disagree.
+pub const SHARE_ATTEMPTS_IN_ALL: u8 = 2 * SHARE_ATTEMPTS_MAX;
+
+/// Messages of share groups that a shard keeps until a member has them for good, and their bytes. Of more than that the oldest that another node has accepted are
+/// forgotten; publishers wait while there are none.
+pub const SHARES_KEPT_MAX: usize = 65_536;
+pub const SHARES_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How long it takes until a message is offered again that nobody took, in milliseconds: the grain of the timers.
+pub const SHARE_RETRY_MS: u64 = TIMER_TICK_MS;
+
+/// How long a publisher waits for a message that no member takes although there are some: longer than a lease and an election.
+pub const SHARE_PATIENCE_MS: u64 = 10_000;
+
+/// How long a message waits whose share group has nobody left: a node that the others have given up, and that lives, is back by then.
+pub const SHARE_ABSENCE_MS: u64 = 30_000;
+
+/// How long a message of QoS 2 is kept that a node may have given to a member before the others gave it up.
+pub const SHARE_DOUBT_MS: u64 = 600_000;
+
 /// Retained messages removed in one step when they expire, so that a shard's turn stays short.
 pub const RETAINED_EXPIRE_BATCH: usize = 1_000;
 

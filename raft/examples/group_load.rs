@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_raft::{
-    AppliedEntry, Audience, Command, ControlState, Effect, Group, Lane, Network, NodeId, Options, Outcome, WillFate,
+    AppliedEntry, Audience, Command, ControlState, Effect, Fitness, Group, Lane, Network, NodeId, Options, Outcome,
+    WillFate,
 };
 
 type Parcel = (NodeId, Lane, Bytes);
@@ -38,6 +39,7 @@ impl Network for Port {
 
 /// Answers each Acquire with a Detach, as a client that comes and goes.
 struct Clients {
+    node: u128,
     start: Instant,
     group: OnceLock<Group>,
     answered: AtomicU64,
@@ -57,7 +59,7 @@ impl Audience for Clients {
             let asked = ticket & 0xFF_FFFF_FFFF;
             delays.push((now - asked) as u32);
             if let Outcome::Acquired { epoch, .. } = outcome {
-                let client = format!("client-{}-{}", entry.from.expect("a node's").0, ticket >> 40).into();
+                let client = format!("client-{}-{}", self.node, ticket >> 40).into();
                 let command = Command::Detach { client, epoch: *epoch, will: WillFate::Drop, expiry_secs: 0 };
                 follow.push(((ticket >> 40) << 40 | now, command));
             }
@@ -89,13 +91,19 @@ async fn start_nodes(start: Instant, dir: Option<PathBuf>) -> Vec<Node> {
     let net = Arc::new(Net::default());
     let mut nodes = Vec::new();
     for id in 1..=3_u128 {
-        let audience =
-            Arc::new(Clients { start, group: OnceLock::new(), answered: AtomicU64::new(0), delays: Mutex::default() });
+        let audience = Arc::new(Clients {
+            node: id,
+            start,
+            group: OnceLock::new(),
+            answered: AtomicU64::new(0),
+            delays: Mutex::default(),
+        });
         let dir = dir.as_ref().map(|dir| dir.join(id.to_string()));
         let options = Options { dir, ..Options::new(NodeId(id), &format!("n{id}"), id as u64) };
         let port = Arc::new(Port(net.clone(), NodeId(id)));
-        let group =
-            Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| true)).await.expect("starts");
+        let group = Group::start(options, port, audience.clone(), Arc::new(Vec::new), Arc::new(|| Fitness::Fit))
+            .await
+            .expect("starts");
         assert!(audience.group.set(group.clone()).is_ok());
         let (inbox, mut parcels) = tokio::sync::mpsc::unbounded_channel::<Parcel>();
         net.inboxes.lock().expect("no panic").insert(NodeId(id), inbox);

@@ -31,7 +31,7 @@ pub type Ticket = u64;
 pub const BATCH_COMMANDS_MAX: usize = 4096;
 /// Bytes of commands in a batch; a single command may have more, up to [`COMMAND_BYTES_MAX`].
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of a command at most: one that is larger is refused, with its ticket never answered, and counted.
+/// Bytes of a command at most: one that is larger is refused, and counted.
 pub const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Batches under way at most.
 pub const UNDER_WAY_MAX: usize = 4;
@@ -72,6 +72,16 @@ struct Waiting {
     bytes: usize,
 }
 
+/// What became of commands that were proposed.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Taken {
+    /// Else too much waits already.
+    pub room: bool,
+    /// Those that will never have an outcome.
+    pub refused: Vec<Ticket>,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Batcher {
@@ -82,23 +92,25 @@ pub(crate) struct Batcher {
 }
 
 impl Batcher {
-    /// Takes commands in order; never blocks. `false`: too much waits already, and nothing more is taken.
-    pub fn propose(&self, commands: impl IntoIterator<Item = (Ticket, Command)>) -> bool {
+    /// Takes commands in order; never blocks.
+    pub fn propose(&self, commands: impl IntoIterator<Item = (Ticket, Command)>) -> Taken {
         let mut waiting = self.waiting.lock();
-        if waiting.incarnation.is_none() {
-            self.discard(commands.into_iter().count());
-            return true;
-        }
+        let mut taken = Taken { room: true, refused: Vec::new() };
         let before = waiting.tickets.len();
-        let mut room = true;
         for (ticket, command) in commands {
-            if waiting.bytes > WAITING_BYTES_MAX {
-                self.discard(1);
-                room = false;
-            } else if !waiting.push(ticket, &command) {
-                self.discard(1);
+            let refused = if waiting.incarnation.is_none() {
+                true
+            } else if waiting.bytes > WAITING_BYTES_MAX {
+                taken.room = false;
+                true
+            } else {
+                !waiting.push(ticket, &command)
+            };
+            if refused {
+                taken.refused.push(ticket);
             }
         }
+        self.discarded.fetch_add(taken.refused.len() as u64, Ordering::Relaxed);
         let now = waiting.tickets.len();
         // The first one sets the time at which they go; enough of them go before.
         let enough =
@@ -108,11 +120,7 @@ impl Batcher {
         if wake {
             self.wake.notify_one();
         }
-        room
-    }
-
-    fn discard(&self, count: usize) {
-        self.discarded.fetch_add(count as u64, Ordering::Relaxed);
+        taken
     }
 
     /// Commands that were not taken: without an incarnation, too large, or too many.
@@ -283,10 +291,10 @@ mod tests {
     #[test]
     fn outcomes_find_their_tickets_in_order() {
         let batcher = begun();
-        batcher.propose([(10, will_done(1)), (11, will_done(2))]);
+        let _ = batcher.propose([(10, will_done(1)), (11, will_done(2))]);
         let now = boot_ms();
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 2)]);
-        batcher.propose([(12, will_done(3))]);
+        let _ = batcher.propose([(12, will_done(3))]);
         assert!(batcher.applied(3, 2).is_empty());
         assert!(batcher.applied(2, 1).is_empty());
         assert_eq!(batcher.applied(3, 1), [10, 11]);
@@ -300,7 +308,7 @@ mod tests {
         let batcher = begun();
         let now = boot_ms();
         for ticket in 0..10 {
-            batcher.propose([(ticket, will_done(ticket))]);
+            let _ = batcher.propose([(ticket, will_done(ticket))]);
             let sent = batcher.to_send(1, now);
             assert_eq!(sent.len(), usize::from(ticket < SAVED_MAX), "{sent:?}");
             batcher.applied(3, ticket + 1);
@@ -311,13 +319,13 @@ mod tests {
     fn small_batches_keep_a_pace() {
         let now = boot_ms();
         let batcher = busy(now);
-        batcher.propose([(0, will_done(0))]);
+        let _ = batcher.propose([(0, will_done(0))]);
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1)]);
-        batcher.propose([(1, will_done(1))]);
+        let _ = batcher.propose([(1, will_done(1))]);
         batcher.applied(3, 1);
         assert_eq!(batcher.next_at(), Some(now + PACE_MS));
         assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS - 1)), []);
-        batcher.propose([(2, will_done(2))]);
+        let _ = batcher.propose([(2, will_done(2))]);
         assert_eq!(numbers(&batcher.to_send(1, now + PACE_MS)), [(2, 2)]);
     }
 
@@ -325,9 +333,9 @@ mod tests {
     fn many_commands_go_as_soon_as_those_before_are_applied() {
         let now = boot_ms();
         let batcher = busy(now);
-        batcher.propose([(0, will_done(0))]);
+        let _ = batcher.propose([(0, will_done(0))]);
         batcher.to_send(1, now);
-        batcher.propose((1..=WORTHWHILE as u64).map(|ticket| (ticket, will_done(ticket))));
+        let _ = batcher.propose((1..=WORTHWHILE as u64).map(|ticket| (ticket, will_done(ticket))));
         assert_eq!(numbers(&batcher.to_send(1, now)), [], "one is under way");
         batcher.applied(3, 1);
         assert_eq!(numbers(&batcher.to_send(1, now)), [(2, WORTHWHILE as u32)]);
@@ -338,7 +346,7 @@ mod tests {
         let batcher = begun();
         let now = boot_ms();
         for round in 0..6 {
-            batcher.propose([(round, will_done(round))]);
+            let _ = batcher.propose([(round, will_done(round))]);
             let sent = batcher.to_send(1, now + round * PACE_MS);
             assert_eq!(sent.len(), usize::from(round < 4), "{sent:?}");
         }
@@ -349,7 +357,7 @@ mod tests {
     #[test]
     fn what_is_not_applied_is_sent_again_in_order() {
         let batcher = busy(boot_ms() + 200);
-        batcher.propose((0..5000).map(|ticket| (ticket, will_done(ticket))));
+        let _ = batcher.propose((0..5000).map(|ticket| (ticket, will_done(ticket))));
         let now = boot_ms();
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 4096)]);
         assert_eq!(numbers(&batcher.to_send(1, now + 400)), [(2, 904)]);
@@ -364,7 +372,9 @@ mod tests {
     fn batches_end_at_a_mebibyte_and_commands_at_two() {
         let batcher = busy(boot_ms() + 1000);
         let sized = |bytes: usize| Command::WillDone { client: "c".repeat(bytes).into(), epoch: 1 };
-        batcher.propose([(0, sized(600_000)), (1, sized(600_000)), (2, sized(1_500_000)), (3, sized(3_000_000))]);
+        let taken =
+            batcher.propose([(0, sized(600_000)), (1, sized(600_000)), (2, sized(1_500_000)), (3, sized(3_000_000))]);
+        assert_eq!(taken, Taken { room: true, refused: vec![3] });
         let now = boot_ms();
         assert_eq!(numbers(&batcher.to_send(1, now)), [(1, 1), (2, 1)]);
         assert_eq!(numbers(&batcher.to_send(1, now + 2000)), [(1, 1), (2, 1), (3, 1)], "and the others again");
@@ -374,19 +384,19 @@ mod tests {
     #[test]
     fn without_an_incarnation_nothing_is_taken() {
         let batcher = begun();
-        batcher.propose([(0, will_done(0))]);
+        let _ = batcher.propose([(0, will_done(0))]);
         batcher.end();
-        batcher.propose([(1, will_done(1))]);
+        assert_eq!(batcher.propose([(1, will_done(1)), (2, will_done(2))]).refused, [1, 2]);
         assert_eq!(batcher.to_send(1, boot_ms()).len(), 0);
         batcher.begin(4, 0);
         assert!(batcher.applied(4, 1).is_empty());
-        assert_eq!(batcher.discarded(), 1);
+        assert_eq!(batcher.discarded(), 2);
     }
 
     #[test]
     fn a_jump_over_batches_under_way_is_seen() {
         let batcher = begun();
-        batcher.propose([(0, will_done(0))]);
+        let _ = batcher.propose([(0, will_done(0))]);
         batcher.to_send(1, boot_ms());
         assert!(batcher.has_seen(3, 0) && !batcher.has_seen(3, 1));
         batcher.applied(3, 1);

@@ -115,7 +115,7 @@ pub enum Command {
     /// The claimant gives up: the session stays where it is.
     Withdraw { client: ClientId, epoch: SessionEpoch },
     /// The connection that took the lease as `epoch` has ended, not by a takeover at the same node. From a holder whose
-    /// connection a claim has closed it says that it is closed.
+    /// connection a claim has closed it says that it is closed, and how it ended: until then nothing follows from its end.
     Detach {
         client: ClientId,
         epoch: SessionEpoch,
@@ -251,6 +251,9 @@ pub enum Refusal {
     NotHeir,
     #[error("no fill of that index is under way")]
     NoSuchFill,
+    /// For a `Settle`: worth another try when [`Effect::Closed`] of the claim comes.
+    #[error("the holder has not said how the connection ended that the claim closes")]
+    Closing,
 }
 
 /// What has to happen because of a command. Every node is given all effects, and picks what concerns it.
@@ -276,13 +279,21 @@ pub enum Effect {
         holder: NodeId,
     },
     /// `by` has a claim. `holder` closes the connection that the client has there, if any, says so by a `Detach` of its epoch, and answers `by` when
-    /// the connection's publishes and its Will are out; unless `clean`, it hands the session over after the cut.
+    /// that is applied and the connection's publishes and its Will are out; unless `clean`, it hands the session over after the cut.
     Claimed {
         client: ClientId,
         epoch: SessionEpoch,
         holder: NodeId,
         by: NodeId,
         clean: bool,
+        /// Whether the connection counts as open until [`Effect::Closed`].
+        closing: bool,
+    },
+    /// `holder` has said how the connection ended that claim `epoch` closes, and what is due with that is given out, behind which this comes.
+    Closed {
+        client: ClientId,
+        epoch: SessionEpoch,
+        holder: NodeId,
     },
     /// The claim `epoch` of `by` does not count any more: a later connection of the client has the lease or a claim.
     ClaimLost {

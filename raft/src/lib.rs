@@ -9,7 +9,7 @@
 //! | [`liveness`] | who may go on, who has expired, when a node must stop by itself |
 //! | `membership` | how a cluster is founded, who comes and who goes |
 //! | [`batcher`] | many commands, one entry of the log |
-//! | `home` | this node's incarnation and grant; what it is told ([`Audience`]) |
+//! | `seat` | this node's incarnation and grant; what it is told ([`Audience`]) |
 //! | `log_store`, `state_machine`, `network` | what openraft asks for: the log, the applied state and its snapshots, the other nodes ([`Network`]) |
 //! | `entry`, `wire` | the bytes of entries and messages |
 //!
@@ -31,29 +31,33 @@
 //!
 //! Read first: the scripts in `state/tests/scripts.rs`, whose names are the rules of one node, then those in `state/tests/cluster_scripts.rs`.
 
+mod admission;
 pub mod batcher;
 pub mod clock;
 pub mod command;
 mod entry;
 mod group;
-mod home;
 pub mod liveness;
 mod log_store;
 mod membership;
 mod network;
+mod seat;
 pub mod standalone;
 pub mod state;
 mod state_machine;
 mod wire;
 
+pub use admission::{NAME_BYTES_MAX, TEXT_BYTES_MAX, WILL_BYTES_MAX};
 pub use batcher::Ticket;
 pub use command::{
     Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,
     Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
 };
-pub use group::{Complaints, Group, LeaveError, MayRenew, MemberView, Options, RegisterError, StartError, Status};
-pub use home::{AppliedEntry, Audience};
+pub use group::{
+    AskFitness, Complaints, Fitness, Group, LeaveError, MemberView, Options, RegisterError, StartError, Status,
+};
 pub use network::Network;
+pub use seat::{AppliedEntry, Audience};
 pub use standalone::Standalone;
 pub use state::{Claim, ControlState, Counts, HeirsView, NodeView, Session, SnapshotError, heir_of};
 pub use wire::{Lane, MESSAGE_BYTES_MAX};

@@ -10,6 +10,7 @@
 //! Test to read first: `tests::the_smallest_id_founds_when_enough_have_promised`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::command::NodeId;
 use crate::entry::Member;
@@ -165,6 +166,20 @@ pub(crate) enum MemberStep {
         id: u128,
         reason: String,
     },
+}
+
+impl fmt::Display for MemberStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddLearner { id, name } => write!(f, "{name} ({id:032x}) is added as a learner"),
+            Self::Voters(voters) => {
+                let voters: Vec<String> = voters.iter().map(|id| format!("{id:032x}")).collect();
+                write!(f, "the voters are {}", voters.join(", "))
+            }
+            Self::RemoveLearner(id) => write!(f, "learner {id:032x} is removed"),
+            Self::Refuse { id, reason } => write!(f, "{id:032x} is refused: {reason}"),
+        }
+    }
 }
 
 /// The next change, if one is due. `joining` want to be members; `caught_up` have all of the log; `alive` are heard or live in the state; `leaving` is to go.

@@ -121,6 +121,17 @@ fn a_new_id_takes_the_place_of_a_dead_namesake_only() {
 }
 
 #[test]
+fn ids_are_told_as_everywhere() {
+    let reason = "node 3 is alive".to_owned();
+    let told = format!("{}", MemberStep::Refuse { id: 0xab, reason });
+    assert_eq!(told, "000000000000000000000000000000ab is refused: node 3 is alive");
+    assert_eq!(
+        format!("{}", MemberStep::Voters([1, 2].into())),
+        "the voters are 00000000000000000000000000000001, 00000000000000000000000000000002"
+    );
+}
+
+#[test]
 fn who_leaves_is_removed_unless_it_is_the_last() {
     let none = BTreeMap::new();
     let three = members(&[1, 2, 3], &[(4, "n4")]);

@@ -19,12 +19,13 @@ use openraft::{OptionalSend, Snapshot};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{Member, TypeConfig, Vote};
 use crate::liveness::QuorumAcks;
 use crate::log_store::LogStore;
-use crate::wire::{self, Control, Lane, Message, PartAnswer, SnapshotPart};
+use crate::wire::{self, Control, Lane, MESSAGE_BYTES_MAX, Message, PartAnswer, SnapshotPart};
 
 /// What carries messages to the other nodes.
 pub trait Network: Send + Sync + 'static {
@@ -80,9 +81,15 @@ impl Rpc {
         Rpc { network, log, next, waiting, acks, patience }
     }
 
-    /// Sends one message; `false` if there is no link.
+    /// Sends one message; `false` if there is no link, or nobody can carry it.
     pub fn send(&self, to: u128, lane: Lane, message: &Message) -> bool {
-        self.network.send(NodeId(to), lane, wire::encode(self.log.cluster(), message))
+        let encoded = wire::encode(self.log.cluster(), message);
+        if encoded.len() > MESSAGE_BYTES_MAX {
+            // Nothing so large is let into the log; but one from before that was so may be in it.
+            tracing::error!(to = %NodeId(to), bytes = encoded.len(), "a message is too large to be sent");
+            return false;
+        }
+        self.network.send(NodeId(to), lane, encoded)
     }
 
     pub fn control(&self, to: NodeId, control: Control) -> bool {
@@ -183,14 +190,16 @@ impl RaftNetwork<TypeConfig> for Peer {
             return Err(unreachable(Unanswered::Stalled));
         }
         rpc.leader_commit = self.rpc.log.cap_commit(&rpc.vote, rpc.leader_commit);
-        let term = rpc.vote.leader_id.term;
+        let (vote, before) = (rpc.vote, rpc.prev_log_id);
+        let last = rpc.entries.last().map(|entry| entry.log_id).or(before);
         let sent_at = boot_ms();
         let message = |request| Message::Append { request, rpc };
         let answer = self.rpc.ask(self.target, Lane::Control, option.hard_ttl(), message).await;
         match answer.map_err(unreachable)? {
             Answer::Append(answer) => {
+                admission::append_answer(&answer, &vote, before, last).map_err(|_| unreachable(Unanswered::Foreign))?;
                 if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
-                    self.rpc.acks.lock().acknowledged(term, self.target, sent_at);
+                    self.rpc.acks.lock().acknowledged(vote.leader_id.term, self.target, sent_at);
                 }
                 Ok(answer)
             }

@@ -19,11 +19,12 @@ use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageIOError};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use crate::batcher::BATCH_COMMANDS_MAX;
 use crate::clock::boot_ms;
 use crate::command::{Command, Effect, NodeId, Origin, Outcome, Proposal};
 use crate::entry::{Batch, BatchOrigin, Entry, LogId, SnapshotMeta, StorageError, StoredMembership, TypeConfig};
-use crate::home::{AppliedEntry, Home};
 use crate::log_store::LogStore;
+use crate::seat::{AppliedEntry, Seat};
 use crate::state::ControlState;
 pub(crate) use file::SnapshotFault;
 
@@ -64,7 +65,7 @@ impl Held {
 /// What the state machine shares with the group.
 pub(crate) struct Machine {
     held: RwLock<Held>,
-    home: Arc<Home>,
+    seat: Arc<Seat>,
     log: LogStore,
     /// The newest snapshot.
     snapshot: Mutex<Option<file::Snapshot>>,
@@ -76,8 +77,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// With the snapshot in `dir`, if there is one.
-    pub fn open(home: Arc<Home>, log: LogStore, dir: Option<&Path>) -> Result<Machine, SnapshotFault> {
-        let path = dir.map(|dir| dir.join(file::NAME));
+    pub fn open(seat: Arc<Seat>, log: LogStore, dir: Option<&Path>) -> Result<Machine, SnapshotFault> {
+        let path = dir.map(snapshot_path);
         let found = match &path {
             Some(path) => file::read(path)?,
             None => None,
@@ -93,10 +94,10 @@ impl Machine {
                 ControlState::restore(chunks.iter()).map_err(|fault| SnapshotFault::State(fault.to_string()))?;
             held.last = meta.last_log_id;
             held.membership = meta.last_membership.clone();
-            home.audience().installed(&held.state, ControlState::new().difference(&held.state));
+            seat.audience().installed(&held.state, ControlState::new().difference(&held.state));
         }
         let applied = AtomicU64::new(held.last.map_or(0, |id| id.index + 1));
-        Ok(Machine { held: RwLock::new(held), home, log, snapshot: Mutex::new(found), path, applied })
+        Ok(Machine { held: RwLock::new(held), seat, log, snapshot: Mutex::new(found), path, applied })
     }
 
     pub fn read(&self) -> RwLockReadGuard<'_, Held> {
@@ -131,34 +132,32 @@ impl Machine {
         let commands = decode_commands(batch).map_err(|why| Unknown { id, why })?;
         let asked = commands.iter().any(asks);
         let registration = self.own_registration(batch.origin, &commands);
-        let (origin, from) = match batch.origin {
-            BatchOrigin::Leader => (Origin::Leader, None),
-            BatchOrigin::Node { node, incarnation, number } => {
-                (Origin::Node { node: NodeId(node), incarnation, number }, Some(NodeId(node)))
-            }
+        let origin = match batch.origin {
+            BatchOrigin::Leader => Origin::Leader,
+            BatchOrigin::Node { node, incarnation, number } => Origin::Node { node: NodeId(node), incarnation, number },
         };
         let mut held = self.held.write();
         let applied = held.state.apply_proposal(id.index, Proposal { at: batch.at, origin, commands });
         held.last = Some(id);
         held.applied_at = boot_ms();
         let own = match batch.origin {
-            BatchOrigin::Node { node, incarnation, number } if node == self.home.me.0 && !applied.ignored => {
-                self.home.batcher.applied(incarnation, number).into_iter().zip(applied.outcomes).collect()
+            BatchOrigin::Node { node, incarnation, number } if node == self.seat.me.0 && !applied.ignored => {
+                self.seat.batcher.applied(incarnation, number).into_iter().zip(applied.outcomes).collect()
             }
             _ => {
                 if let Some((place, run)) = registration
                     && let Some(Outcome::Registered { incarnation }) = applied.outcomes.get(place)
                 {
-                    let number = held.state.batch_number(self.home.me).unwrap_or(0);
-                    self.home.registered(run, *incarnation, number);
+                    let number = held.state.batch_number(self.seat.me).unwrap_or(0);
+                    self.seat.registered(run, *incarnation, number);
                 }
                 Vec::new()
             }
         };
         self.see_own_end(&applied.effects);
         let asked = asked && !applied.ignored;
-        let (index, effects, incarnation) = (id.index, applied.effects, self.home.incarnation());
-        self.home.audience().applied(AppliedEntry { index, own, effects, asked, from, incarnation });
+        let (index, effects, incarnation) = (id.index, applied.effects, self.seat.incarnation());
+        self.seat.audience().applied(AppliedEntry { index, own, effects, asked, incarnation });
         Ok(())
     }
 
@@ -167,17 +166,17 @@ impl Machine {
         if origin != BatchOrigin::Leader {
             return None;
         }
-        let wanted = self.home.wanted()?;
-        let is_own = |command: &Command| matches!(command, Command::Register { node, run, .. } if *node == self.home.me && *run == wanted);
+        let wanted = self.seat.wanted()?;
+        let is_own = |command: &Command| matches!(command, Command::Register { node, run, .. } if *node == self.seat.me && *run == wanted);
         commands.iter().position(is_own).map(|place| (place, wanted))
     }
 
     fn see_own_end(&self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::NodeDown { node, incarnation, .. } = effect
-                && *node == self.home.me
+                && *node == self.seat.me
             {
-                self.home.expired(*incarnation);
+                self.seat.expired(*incarnation);
             }
         }
     }
@@ -193,17 +192,17 @@ impl Machine {
         self.applied.store(held.last.map_or(0, |id| id.index + 1), Ordering::Release);
         self.see_own_end(&effects);
         self.see_jump(&held.state);
-        self.home.audience().installed(&held.state, effects);
+        self.seat.audience().installed(&held.state, effects);
     }
 
     /// Batches of this node that were applied on the way have outcomes that nobody will ever tell: then the incarnation is over.
     fn see_jump(&self, state: &ControlState) {
-        let Some(incarnation) = self.home.incarnation() else { return };
-        let live = state.live_nodes().any(|node| node.id == self.home.me && node.incarnation == incarnation);
-        let number = state.batch_number(self.home.me).unwrap_or(0);
-        if !live || !self.home.batcher.has_seen(incarnation, number) {
+        let Some(incarnation) = self.seat.incarnation() else { return };
+        let live = state.live_nodes().any(|node| node.id == self.seat.me && node.incarnation == incarnation);
+        let number = state.batch_number(self.seat.me).unwrap_or(0);
+        if !live || !self.seat.batcher.has_seen(incarnation, number) {
             tracing::warn!("this node was so far behind that it took a snapshot; its incarnation ends");
-            self.home.end();
+            self.seat.end();
         }
     }
 
@@ -236,6 +235,11 @@ impl Machine {
     }
 }
 
+/// The file of the newest snapshot.
+pub(crate) fn snapshot_path(dir: &Path) -> PathBuf {
+    dir.join(file::NAME)
+}
+
 /// Whether somebody waits until all shards route with what the command brings.
 fn asks(command: &Command) -> bool {
     match command {
@@ -253,7 +257,8 @@ pub(crate) fn decode_commands(batch: &Batch) -> Result<Vec<Command>, String> {
     if count > batch.commands.len() {
         return Err(format!("{count} commands in {} bytes", batch.commands.len()));
     }
-    let mut commands = Vec::with_capacity(count);
+    // A command has far more bytes in memory than it may have here.
+    let mut commands = Vec::with_capacity(count.min(BATCH_COMMANDS_MAX));
     let mut rest = &batch.commands[..];
     for _ in 0..count {
         let (command, behind) = postcard::take_from_bytes(rest).map_err(|error| error.to_string())?;

@@ -16,8 +16,11 @@ use crate::entry::{self, Batch, EntryFault, SnapshotMeta, TypeConfig, Vote};
 /// The version of these messages.
 pub const WIRE_VERSION: u8 = 1;
 
-/// Bytes of a message at most.
-pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a message at most: with a byte that says whose it is, 4 MiB.
+pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 1;
+
+/// Bytes of one that is small.
+const CONTROL_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of entries that one message carries, unless a single one is larger.
 pub(crate) const APPEND_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -84,8 +87,8 @@ pub(crate) enum Control {
     Renew {
         incarnation: Incarnation,
         sent: u64,
-        applied: u64,
-        complaints: Vec<u128>,
+        complaints: Vec<(u128, Incarnation)>,
+        hampered: bool,
     },
     /// It may, for `granted` milliseconds from `sent` on.
     Renewed {
@@ -151,6 +154,10 @@ pub(crate) enum Control {
         request: u64,
         refused: Option<String>,
     },
+    /// The leader stops, and would be followed by the receiver.
+    TakeOver,
+    /// The receiver asks for votes and is no member in the log of the sender.
+    NoMember,
 }
 
 /// What became of a piece of a snapshot.
@@ -164,7 +171,7 @@ pub(crate) enum PartAnswer {
 /// Bytes that are no message for this node.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WireFault {
-    #[error("a message of {0} bytes is more than {MESSAGE_BYTES_MAX}")]
+    #[error("a message of {0} bytes is more than one of its kind has")]
     TooLarge(usize),
     #[error("the message ends too early")]
     Short,
@@ -246,6 +253,7 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<(u128, Message), WireFault> {
             let bytes = entry::take_bytes(&mut bytes)?;
             Message::Part(SnapshotPart { request, transfer, vote, meta, position, last, bytes })
         }
+        CONTROL if bytes.len() > CONTROL_BYTES_MAX => return Err(WireFault::TooLarge(HEAD + bytes.len())),
         CONTROL => Message::Control(take_small(&mut bytes)?),
         unknown => return Err(WireFault::Kind(unknown)),
     };

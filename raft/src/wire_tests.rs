@@ -39,7 +39,9 @@ fn samples() -> Vec<Message> {
         Message::Append { request: 4, rpc },
         Message::Propose { hops: 1, batch: batch(b"second") },
         Message::Part(part),
-        Message::Control(Control::Renew { incarnation: 1, sent: 2, applied: 3, complaints: vec![4] }),
+        Message::Control(Control::Renew { incarnation: 1, sent: 2, complaints: vec![(4, 5)], hampered: true }),
+        Message::Control(Control::TakeOver),
+        Message::Control(Control::NoMember),
         Message::Control(Control::Hello { name: "n1".to_owned() }),
     ]
 }

@@ -12,7 +12,8 @@ use clap::{Args, Subcommand};
 use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::{Access, AccessError};
 use crate::admin::Token;
-use crate::config::{Config, ConfigError, Listener, Places, Tls};
+use crate::config::{Cluster, Config, ConfigError, Listener, Places, Tls};
+use crate::link;
 use crate::listener::tls::TlsReload;
 
 /// `holdfast config`.
@@ -115,7 +116,20 @@ pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
             wrong.extend(wrong_tls_files(files, &listener.name, &format!("listener[{index}].tls"), places));
         }
     }
+    if let Some(cluster) = &config.cluster {
+        wrong.extend(wrong_cluster_files(cluster, places));
+    }
     wrong
+}
+
+/// The secret, and the first file of TLS between the nodes, that a node could not use.
+fn wrong_cluster_files(cluster: &Cluster, places: &Places) -> Vec<String> {
+    let said = |error: link::StartError| {
+        let key = error.key();
+        let name = key.rsplit('.').next().unwrap_or_default();
+        places.error_at(&key, format!("{name}: {error}")).to_string()
+    };
+    link::wrong_files(cluster).into_iter().map(said).collect()
 }
 
 /// Every file that cannot be opened; if all can, what is wrong with them together.

@@ -78,11 +78,6 @@ impl<W> AppliedWaits<W> {
         self.waits.is_empty()
     }
 
-    /// Forgets all nodes and waits, as at the end of the node's own incarnation.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     fn pop(&mut self) -> Vec<W> {
         let reached = self.reached();
         let mut done = Vec::new();

@@ -3,13 +3,19 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
+//! | [`no_room`] | what another node has not taken because its disk is full |
 //! | [`applied_waits`] | who waits until every node routes with a state |
 //! | [`copies`] | the copies of sessions: at their home, and at its heirs |
+//! | [`route_commands`] | routes as commands of bounded size |
+//! | [`share_groups`] | who keeps a message for a share group until a member has it |
 //! | [`session_move`] | a session on its way from the node that holds it to the one its client has connected to |
 //!
 //! Pure: no socket, no file, no clock, no task. The shard that has the session owns its machines and carries out what they say.
 
 pub mod applied_waits;
 pub mod copies;
+pub mod no_room;
 pub mod publish_legs;
+pub mod route_commands;
 pub mod session_move;
+pub mod share_groups;

@@ -31,6 +31,8 @@ struct Leg<W> {
     end: u64,
     /// Who waits until it is accepted.
     wait: Option<W>,
+    /// The node has not taken it, and it was given back.
+    refused: bool,
 }
 
 /// See the module. `W` stands for who waits for a leg.
@@ -93,7 +95,7 @@ impl<W> PublishLegs<W> {
         encode(chunk);
         let start = self.end;
         self.end += (chunk.len() - before) as u64;
-        self.legs.push_back(Leg { sequence, start, end: self.end, wait });
+        self.legs.push_back(Leg { sequence, start, end: self.end, wait, refused: false });
     }
 
     /// Everything up to `up_to` is accepted, and everything up to `stable` of that is stable; `done` is told who waited, in order.
@@ -114,6 +116,23 @@ impl<W> PublishLegs<W> {
         self.forget_before(first_kept);
     }
 
+    /// The node has not taken one, and will say that it has accepted all up to a later one. Returns its frame and who waits for it.
+    pub fn refused(&mut self, sequence: u64) -> Option<(Vec<u8>, Option<W>)> {
+        let at = self.legs.binary_search_by_key(&sequence, |leg| leg.sequence).ok()?;
+        let leg = &mut self.legs[at];
+        let (start, end, wait) = (leg.start, leg.end, leg.wait.take());
+        leg.refused = true;
+        let mut base = self.base;
+        for chunk in &self.chunks {
+            let behind = base + chunk.len() as u64;
+            if start < behind {
+                return Some((chunk[(start - base) as usize..(end - base) as usize].to_vec(), wait));
+            }
+            base = behind;
+        }
+        None
+    }
+
     /// Where the first leg that is kept begins.
     fn first_kept(&self) -> u64 {
         self.legs.front().map_or(self.end, |leg| leg.start)
@@ -129,12 +148,12 @@ impl<W> PublishLegs<W> {
     }
 
     /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
-    /// received nothing: it gets all that is kept, and `resent` is called with the frame of each leg, which may have been sent before.
+    /// received nothing: it gets all that is kept, and `resent` is called with the frame of every leg that the one before may have received.
     pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
         self.connected = true;
         // It has had no chance to accept anything before.
         self.progress_at = now;
-        let first_kept = self.first_kept();
+        let (first_kept, was_sent) = (self.first_kept(), self.sent);
         match received {
             Some(received) => {
                 let next = self.legs.partition_point(|leg| leg.sequence <= received);
@@ -142,7 +161,11 @@ impl<W> PublishLegs<W> {
             }
             None => {
                 self.sent = first_kept;
-                self.each_frame(|_, frame| resent(frame));
+                self.each_frame(|leg, frame| {
+                    if leg.start < was_sent {
+                        resent(frame);
+                    }
+                });
             }
         }
     }
@@ -160,13 +183,14 @@ impl<W> PublishLegs<W> {
         }
     }
 
+    /// The node has begun anew: that it has accepted nothing until `now` says nothing of it.
+    pub fn give_time(&mut self, now: u64) {
+        self.progress_at = now;
+    }
+
     /// The connection is gone.
     pub fn disconnect(&mut self) {
         self.connected = false;
-    }
-
-    pub fn is_connected(&self) -> bool {
-        self.connected
     }
 
     /// Whether there is something for the connection.
@@ -200,11 +224,6 @@ impl<W> PublishLegs<W> {
         (self.end - self.first_kept()) as usize
     }
 
-    /// The sequence of the last leg there was, 0 before the first.
-    pub fn last_sequence(&self) -> u64 {
-        self.last
-    }
-
     /// The sequence of the first leg that is not accepted.
     pub fn first_sequence(&self) -> Option<u64> {
         self.legs.get(self.accepted).map(|leg| leg.sequence)
@@ -213,6 +232,11 @@ impl<W> PublishLegs<W> {
     /// The sequence of the first leg that is kept: a node that starts anew gets it and all behind it.
     pub fn first_kept_sequence(&self) -> Option<u64> {
         self.legs.front().map(|leg| leg.sequence)
+    }
+
+    /// The sequence of the first leg of which the other node has not been sent all.
+    pub fn first_unsent(&self) -> Option<u64> {
+        self.legs.get(self.legs.partition_point(|leg| leg.end <= self.sent)).map(|leg| leg.sequence)
     }
 
     /// Whether no more should be added until [`has_room`](Self::has_room): what is added all the same is kept.
@@ -243,9 +267,14 @@ impl<W> PublishLegs<W> {
         self.measured_at = now;
     }
 
-    /// The node is gone for good: nothing is owed to it any more. `taken` gets the frame of each leg that was not stable, in order, and who still waited for it.
+    /// The node is gone for good: nothing is owed to it any more. `taken` gets the frame of each leg that was not stable, in order, and who still waited for it;
+    /// not those that were given back when the node refused them.
     pub fn take(&mut self, mut taken: impl FnMut(&[u8], Option<W>)) {
-        self.each_frame(|leg, frame| taken(frame, leg.wait.take()));
+        self.each_frame(|leg, frame| {
+            if !leg.refused {
+                taken(frame, leg.wait.take());
+            }
+        });
         self.legs.clear();
         self.accepted = 0;
         self.chunks.clear();
@@ -286,14 +315,14 @@ mod tests {
         push(&mut legs, 2, 2);
         assert_eq!(unsent(&legs), [1, 1, 1, 2, 2]);
         legs.sent(4);
-        assert_eq!(unsent(&legs), [2]);
+        assert_eq!((unsent(&legs), legs.first_unsent()), (vec![2], Some(2)));
         legs.sent(1);
-        assert!(!legs.has_unsent());
+        assert!(!legs.has_unsent() && legs.first_unsent().is_none());
         assert_eq!(accept(&mut legs, 1), [1]);
         assert!(accept(&mut legs, 1).is_empty(), "told once");
         assert_eq!(legs.owed_bytes(), 2);
         assert_eq!(accept(&mut legs, 7), [2]);
-        assert_eq!(legs.owed_bytes(), 0);
+        assert_eq!((legs.first_sequence(), legs.owed_bytes()), (None, 0));
     }
 
     #[test]
@@ -314,8 +343,8 @@ mod tests {
             again += 1;
             frame[0] |= 0x80;
         });
-        assert_eq!(again, 3);
-        assert_eq!(unsent(&legs), [0x82, 2, 0x83, 3, 0x84, 4]);
+        assert_eq!(again, 2, "the fourth had not come");
+        assert_eq!(unsent(&legs), [0x82, 2, 0x83, 3, 4, 4]);
         assert_eq!(accept(&mut legs, 4), [2, 3, 4]);
     }
 
@@ -377,6 +406,28 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_refused_is_given_back_and_nobody_waits_for_it_here() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_| {});
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, CHUNK_BYTES / 2 + sequence as usize));
+        assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], Some(3))));
+        assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], None)), "it is said twice");
+        assert_eq!(accept(&mut legs, 3), [1, 2]);
+        assert_eq!(legs.refused(2), None);
+    }
+
+    #[test]
+    fn one_that_is_refused_is_not_taken_out_with_the_others() {
+        let mut legs = PublishLegs::default();
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, 1));
+        assert_eq!(legs.refused(2), Some((vec![2], Some(2))));
+        assert_eq!(answer(&mut legs, 2, 0), [1]);
+        let mut taken = Vec::new();
+        legs.take(|frame, wait| taken.push((frame[0], wait)));
+        assert_eq!(taken, [(1, None), (3, Some(3))]);
+    }
+
+    #[test]
     fn long_streams_keep_only_what_is_owed() {
         let mut legs = PublishLegs::default();
         legs.connect(0, Some(0), |_| {});
@@ -395,6 +446,22 @@ mod tests {
         assert_eq!(taken, expected);
         assert!(legs.chunks.len() <= 2 && legs.owed_bytes() < 1_000);
         assert_eq!(accept(&mut legs, 5_000).len(), 4);
+    }
+
+    #[test]
+    fn a_node_is_stuck_from_when_it_could_have_accepted_something() {
+        let mut legs = PublishLegs::default();
+        push(&mut legs, 1, 2);
+        push(&mut legs, 2, 2);
+        assert_eq!(legs.stuck_ms(3_000), 3_000);
+        legs.give_time(4_000);
+        assert_eq!(legs.stuck_ms(4_500), 500, "it has begun anew");
+        legs.connect(5_000, None, |_| {});
+        assert_eq!(legs.stuck_ms(5_200), 200);
+        legs.answered(6_000, 1, 0, |_| {});
+        assert_eq!(legs.stuck_ms(6_100), 100);
+        legs.answered(6_200, 2, 1, |_| {});
+        assert_eq!(legs.stuck_ms(9_000), 0, "it owes nothing");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! What the session is made of is bytes to them (`journal::wire`).
 //!
 //! # The walk of a move
-//! 1. The claim is applied on both nodes. The holder closes the old connection, waits until the links have acknowledged all that it published and until no Will of
-//!    the client is due, and *yields*: the subscriptions.
+//! 1. The claim is applied on both nodes. The holder closes the old connection, waits until the control state knows how it ended, until the links have acknowledged
+//!    all that it published and until no Will of the client is due, and *yields*: the subscriptions.
 //! 2. The claimant enters them, holds what they bring, and proposes the cut: from its index on every node routes to the claimant as well.
 //! 3. The holder goes on queueing. When a mark of at least that index has come from everywhere, behind all that was routed before, it has everything that the claimant
 //!    has not, and sends the state.

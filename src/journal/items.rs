@@ -160,6 +160,7 @@ fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored
         subscription_ids: SubscriptionIds::from_slice(&ids),
         share,
         kept: true,
+        awaited: false,
     };
     Some(Restored::Message { queued, packet_id })
 }

@@ -44,7 +44,7 @@ prop_compose! {
         share in proptest::option::of(text()), position in 1u64..,
     ) -> Queued {
         let body = QueuedBody::Here(Arc::new(message));
-        Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share, kept: true }
+        Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share, kept: true, awaited: false }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The frames of a data connection: publishes, marks and copies one way, answers the other way of the same connection.
 //!
-//! Written by hand, so that a topic and a payload are slices of the buffer that was read, and a payload can be sent from where it lies
-//! ([`DataFrame::encode_head`]). All numbers are big-endian:
+//! Written by hand, so that a topic and a payload are slices of the buffer that was read. All numbers are big-endian:
 //!
 //! ```text
 //! u32 length of the rest | u8 kind | fields
@@ -25,22 +24,27 @@ mod tests;
 
 use thiserror::Error;
 
-use crate::mqtt::QoS;
+use crate::mqtt::{QoS, REMAINING_LENGTH_MAX, are_forwarded};
 use crate::topic::name;
 
 /// Bytes of the length in front of a frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// What a frame has beside topic, texts, properties and payload at the most: for whoever relates a bound of frames to a bound of packets.
-pub const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
+/// What a frame has beside topic, texts, properties and payload at the most.
+const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
 
 const LENGTH_OF_BYTES_MAX: usize = 5;
 
+/// Bytes of a text at the most, as everything in MQTT that has a length of its own.
+const TEXT_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Topic, properties and payload together at the most: those of the longest PUBLISH, with a topic that an alias stood for.
+const MESSAGE_BYTES_MAX: usize = REMAINING_LENGTH_MAX + TEXT_BYTES_MAX;
+
 const PUBLISH: u8 = 1;
 const MARK: u8 = 2;
-const CLOCK: u8 = 3;
-const COPY: u8 = 4;
-const ORPHAN: u8 = 5;
+const COPY: u8 = 3;
+const ORPHAN: u8 = 4;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -77,6 +81,12 @@ pub enum Malformed {
     QoS,
     #[error("a choice of {0}, and there is none with that number")]
     Choice(u8),
+    #[error("a text of {0} bytes, which no text of MQTT has")]
+    TextTooLong(usize),
+    #[error("a message of {0} bytes, which no packet could carry")]
+    MessageTooLong(usize),
+    #[error("properties that are none of a PUBLISH on its way to subscribers")]
+    Properties,
 }
 
 /// One message on its way to another node.
@@ -98,7 +108,7 @@ pub struct Publish<'a> {
     pub publisher: &'a str,
     /// A valid topic name.
     pub topic: &'a str,
-    /// The properties that travel unchanged, as raw bytes. Not checked here.
+    /// The properties that travel unchanged, as raw valid bytes.
     pub properties: &'a [u8],
     pub payload: &'a [u8],
     /// The share group for which a member is wanted, in full: `$share/name/filter`; not checked here. And whether one that is not connected will do,
@@ -146,10 +156,6 @@ pub enum DataFrame<'a> {
         sequence: u64,
         index: u64,
     },
-    /// The sender's hybrid clock.
-    Clock {
-        clock: u64,
-    },
     /// What has changed in the sessions of which the receiver has copies. Not looked into here.
     Copy {
         /// Its place in the stream of the sending shard, as that of a publish.
@@ -157,6 +163,10 @@ pub enum DataFrame<'a> {
         entries: &'a [u8],
     },
 }
+
+/// Reasons of [`AnswerFrame::Refused`]: nobody here is a member of the share group; there is no room on the disk to keep the message for a session.
+pub const NO_MEMBER: u8 = 0;
+pub const NO_ROOM: u8 = 1;
 
 /// What comes back on the other half of the same connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +178,7 @@ pub enum AnswerFrame {
     Accepted { up_to: u64, stable: u64, clock: u64 },
     /// This one was acknowledged by the member that got it.
     Settled { sequence: u64 },
-    /// This one was not taken, for a reason that sender and receiver agree on.
+    /// This one was not taken, for one of the reasons above.
     Refused { sequence: u64, reason: u8 },
 }
 
@@ -178,37 +188,25 @@ impl<'a> DataFrame<'a> {
     /// # Panics
     /// When the frame is 4 GiB or longer: no packet is.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        self.encode_head(out);
-        match self {
-            Self::Publish(publish) => out.extend_from_slice(publish.payload),
-            Self::Copy { entries, .. } => out.extend_from_slice(entries),
-            Self::Mark { .. } | Self::Clock { .. } => {}
-        }
-    }
-
-    /// Appends all of the frame but the payload, or the entries, which have to follow: for what is sent from where it lies.
-    ///
-    /// # Panics
-    /// As [`DataFrame::encode`].
-    pub fn encode_head(&self, out: &mut Vec<u8>) {
         let start = begin(out);
-        let behind = match self {
-            Self::Publish(publish) => {
-                publish.encode_head(out);
-                publish.payload.len()
-            }
+        match self {
+            Self::Publish(publish) => publish.encode(out),
             Self::Mark { sequence, index } => {
                 number(out, MARK, *sequence);
                 out.extend_from_slice(&index.to_be_bytes());
-                0
             }
-            Self::Clock { clock } => number(out, CLOCK, *clock),
             Self::Copy { sequence, entries } => {
                 number(out, COPY, *sequence);
-                entries.len()
+                out.extend_from_slice(entries);
             }
-        };
-        end(out, start, behind);
+        }
+        end(out, start);
+    }
+
+    /// The longest frame in bytes, the four of the length not counted, of nodes that take packets of `packet_bytes_max`. The topic of a packet may stand in an
+    /// alias.
+    pub fn bytes_max(packet_bytes_max: u32) -> usize {
+        packet_bytes_max as usize + OVERHEAD_BYTES_MAX + 4 * TEXT_BYTES_MAX
     }
 
     /// The frame at the beginning of `bytes` and its length in bytes; `None` while it is not all here. `max` bounds the
@@ -223,7 +221,6 @@ impl<'a> DataFrame<'a> {
         let frame = match fields.u8()? {
             kind @ (PUBLISH | ORPHAN) => Self::Publish(Publish::decode(fields, kind == ORPHAN)?),
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
-            CLOCK => Self::Clock { clock: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
             other => return Err(Malformed::Kind(other)),
         };
@@ -232,7 +229,7 @@ impl<'a> DataFrame<'a> {
 }
 
 impl<'a> Publish<'a> {
-    fn encode_head(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[if self.orphan.is_some() { ORPHAN } else { PUBLISH }, self.flags()]);
         out.extend_from_slice(&self.sequence.to_be_bytes());
         if let Some(Orphan { of, only }) = self.orphan {
@@ -258,6 +255,7 @@ impl<'a> Publish<'a> {
             out.extend_from_slice(&number.to_be_bytes());
         }
         put_bytes(out, self.properties);
+        out.extend_from_slice(self.payload);
     }
 
     fn flags(&self) -> u8 {
@@ -285,6 +283,13 @@ impl<'a> Publish<'a> {
         let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
         let name = if has(NAMED) { Some(fields.name()?) } else { None };
         let properties = fields.bytes()?;
+        let message_bytes = topic.len() + properties.len() + fields.0.len();
+        if message_bytes > MESSAGE_BYTES_MAX {
+            return Err(Malformed::MessageTooLong(message_bytes));
+        }
+        if !are_forwarded(properties) {
+            return Err(Malformed::Properties);
+        }
         Ok(Publish {
             qos,
             retain: has(RETAIN),
@@ -328,7 +333,7 @@ impl AnswerFrame {
                 out.push(reason);
             }
         }
-        end(out, start, 0);
+        end(out, start);
     }
 
     /// As [`DataFrame::decode`].
@@ -369,18 +374,17 @@ fn begin(out: &mut Vec<u8>) -> usize {
     start
 }
 
-/// Fills in the length of the frame that begins at `start` and has `behind` more bytes to come.
-fn end(out: &mut [u8], start: usize, behind: usize) {
-    let length = out.len() - start - LENGTH_BYTES + behind;
+/// Fills in the length of the frame that begins at `start`.
+fn end(out: &mut [u8], start: usize) {
+    let length = out.len() - start - LENGTH_BYTES;
     let length = u32::try_from(length).expect("a frame is far shorter than 4 GiB");
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A kind and the number behind it; nothing of the frame is still to come.
-fn number(out: &mut Vec<u8>, kind: u8, number: u64) -> usize {
+/// A kind and the number behind it.
+fn number(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.push(kind);
     out.extend_from_slice(&number.to_be_bytes());
-    0
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -488,6 +492,10 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&mut self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed::Text)
+        let bytes = self.bytes()?;
+        if bytes.len() > TEXT_BYTES_MAX {
+            return Err(Malformed::TextTooLong(bytes.len()));
+        }
+        std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
     }
 }

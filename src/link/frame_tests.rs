@@ -61,9 +61,9 @@ fn a_publish_as_bytes() {
 fn an_orphan_and_a_copy_as_bytes() {
     let orphan = |only| bytes(&DataFrame::Publish(Publish { orphan: Some(Orphan { of: 9, only }), ..publish() }));
     let fresh = orphan(None);
-    assert_eq!(fresh, b"\0\0\0\x1f\x05\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\x01c\x03a/b\x00hello");
+    assert_eq!(fresh, b"\0\0\0\x1f\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\x01c\x03a/b\x00hello");
     let mut again = orphan(Some(6));
-    let expected = b"\0\0\0\x27\x05\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
+    let expected = b"\0\0\0\x27\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
     assert_eq!(again, expected);
     mark_resent(&mut again);
     let Ok(Some((DataFrame::Publish(resent), _))) = DataFrame::decode(&again, MAX) else {
@@ -72,26 +72,13 @@ fn an_orphan_and_a_copy_as_bytes() {
     assert!(resent.resend && resent.orphan == Some(Orphan { of: 9, only: Some(6) }));
 
     let copy = DataFrame::Copy { sequence: 8, entries: b"entries" };
-    assert_eq!(bytes(&copy), b"\0\0\0\x10\x04\0\0\0\0\0\0\0\x08entries");
-    let mut head = Vec::new();
-    copy.encode_head(&mut head);
-    assert_eq!([&head[..], b"entries"].concat(), bytes(&copy));
-}
-
-#[test]
-fn the_head_of_a_publish_counts_the_payload_that_follows() {
-    let frame = DataFrame::Publish(publish());
-    let mut head = Vec::new();
-    frame.encode_head(&mut head);
-    head.extend_from_slice(b"hello");
-    assert_eq!(head, bytes(&frame));
+    assert_eq!(bytes(&copy), b"\0\0\0\x10\x03\0\0\0\0\0\0\0\x08entries");
 }
 
 #[test]
 fn small_frames_come_back() {
     for frame in [
         DataFrame::Mark { sequence: 3, index: u64::MAX },
-        DataFrame::Clock { clock: 5 },
         DataFrame::Copy { sequence: 6, entries: &[1, 2] },
         DataFrame::Copy { sequence: 7, entries: &[] },
     ] {
@@ -174,6 +161,23 @@ fn the_overhead_is_what_it_is_said_to_be() {
     assert!((most - 10..=most).contains(&length), "{length}");
 }
 
+/// What MQTT could not carry to a subscriber, or a journal not write down, ends the connection.
+#[test]
+fn texts_and_properties_that_are_none_of_mqtt_are_refused() {
+    let decoded = |publish: Publish<'_>| DataFrame::decode(&bytes(&DataFrame::Publish(publish)), MAX).map(|_| ());
+    let (longest, longer) = ("x".repeat(65_535), "x".repeat(65_536));
+    assert_eq!(decoded(Publish { publisher: &longest, share: Some((&longest, true)), ..publish() }), Ok(()));
+    let too_long = Err(Malformed::TextTooLong(65_536));
+    assert_eq!(decoded(Publish { publisher: &longer, ..publish() }), too_long);
+    assert_eq!(decoded(Publish { share: Some((&longer, true)), ..publish() }), too_long);
+    let name = Some(Name { kind: NameKind::Packet, client: &longer, number: 1 });
+    assert_eq!(decoded(Publish { name, ..publish() }), too_long);
+    for properties in [&[9, 9][..], &[0xFF], &[35, 0, 1], &[11, 1], &[3, 0, 1, b'a', 3, 0, 1, b'a']] {
+        assert_eq!(decoded(Publish { properties, ..publish() }), Err(Malformed::Properties), "{properties:?}");
+    }
+    assert_eq!(decoded(Publish { properties: &[3, 0, 1, b'a', 38, 0, 0, 0, 0], ..publish() }), Ok(()));
+}
+
 /// The owned parts of a publish.
 type Parts = (u8, u8, u64, [String; 4], Vec<u8>, Vec<u8>);
 
@@ -181,7 +185,12 @@ fn parts() -> impl Strategy<Value = Parts> {
     let text = || "\\PC{0,150}";
     let texts = [text().boxed(), "[a-zä/]{1,150}".boxed(), text().boxed(), text().boxed()];
     let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
-    (0u8..3, any::<u8>(), any::<u64>(), texts, bytes(), bytes())
+    // Correlation Data, or nothing.
+    let properties = bytes().prop_map(|data| match data.len() {
+        0 => data,
+        len => [&[9, (len >> 8) as u8, len as u8][..], &data].concat(),
+    });
+    (0u8..3, any::<u8>(), any::<u64>(), texts, properties, bytes())
 }
 
 fn of((qos, bits, sequence, [publisher, topic, share, client], properties, payload): &Parts) -> Publish<'_> {

@@ -48,6 +48,13 @@ impl StartError {
     }
 }
 
+/// What is wrong with the files that the configuration names, without a start.
+pub fn wrong_files(config: &Cluster) -> Vec<StartError> {
+    let secret = Secret::read(&config.secret_file).err().map(StartError::from);
+    let tls = config.tls.as_ref().and_then(|files| LinkTls::new(files).err()).map(StartError::from);
+    secret.into_iter().chain(tls).collect()
+}
+
 /// What people see of one peer.
 #[derive(Debug, Clone)]
 pub struct PeerView {
@@ -140,14 +147,6 @@ impl Links {
         assert!(kind < KINDS, "kind {kind} belongs to the links");
         assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes", payload.len());
         self.shared().peer(to).is_some_and(|peer| peer.send(self.shared(), lane, kind, payload))
-    }
-
-    /// Queues a frame for every peer with a link. Returns for how many.
-    ///
-    /// # Panics
-    /// As [`Links::send`].
-    pub fn broadcast(&self, lane: Lane, kind: u8, payload: &Bytes) -> usize {
-        self.linked().into_iter().filter(|peer| self.send(*peer, lane, kind, payload.clone())).count()
     }
 
     /// The peers whose link is up, in the order of their ids.

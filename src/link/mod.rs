@@ -45,7 +45,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_raft::NodeId;
 
-pub use links::{Links, PeerView, StartError};
+pub use links::{Links, PeerView, StartError, wrong_files};
 pub use refusal::{LinkCounts, Refusal};
 pub use secret::{SECRET_BYTES_MIN, Secret, SecretError};
 pub use tls::LinkTlsError;

@@ -419,8 +419,8 @@ impl Life {
         self.handle.bulk.open();
         self.handle.shown.lock().last_error = None;
         self.shared.counts.ups.fetch_add(1, Relaxed);
-        let Peer { name, address, .. } = &*self.peer;
-        tracing::info!(event = "link", peer = &**name, address, "link up");
+        let Peer { name, id, address, .. } = &*self.peer;
+        tracing::info!(event = "link_up", node = &**name, %id, address, "linked to another node");
         self.handle.up.send_replace(true);
         self.shared.receiver.up(&self.peer);
         // Whatever was there before broke with the link, or will: nobody waits for the kernel to find out.
@@ -447,7 +447,8 @@ impl Life {
         self.handle.rtt_micros.store(0, Relaxed);
         self.linked_at = Instant::now();
         self.shared.counts.downs.fetch_add(1, Relaxed);
-        tracing::info!(event = "link", peer = &*self.peer.name, why, "link down");
+        let Peer { name, id, .. } = &*self.peer;
+        tracing::warn!(event = "link_down", node = &**name, %id, why, "the link to another node is down");
         self.shared.receiver.down(&self.peer);
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-/// The shortest secret, in bytes. A generated one has 32 random bytes.
+/// The shortest secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
 
 /// The longest secret file, in bytes.
@@ -36,8 +36,6 @@ pub enum SecretError {
     TooShort { path: PathBuf, found: usize },
     #[error("{} holds a sample, which is no secret: make one with  head -c 32 /dev/urandom | base64", .0.display())]
     Sample(PathBuf),
-    #[error("no random bytes: {0}")]
-    Random(getrandom::Error),
 }
 
 /// The secret of a cluster.
@@ -66,16 +64,6 @@ impl Secret {
             return Err(SecretError::Sample(path.to_owned()));
         }
         Ok(Self::of(secret))
-    }
-
-    /// A new one, as a line of text for a file: 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// When the system has no random bytes.
-    pub fn generate() -> Result<String, SecretError> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(bytes.as_mut()).map_err(SecretError::Random)?;
-        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     pub(super) fn of(secret: &[u8]) -> Self {
@@ -154,14 +142,6 @@ mod tests {
         assert!(matches!(Secret::read(Path::new("/nonexistent/secret")), Err(SecretError::File { .. })));
         let error = read(b"please-ChangeMe-0123456789").unwrap_err().to_string();
         assert!(!error.contains("0123456789"), "{error}");
-    }
-
-    #[test]
-    fn a_generated_secret_is_one() {
-        let one = Secret::generate().unwrap();
-        assert_eq!(one.len(), 64);
-        assert_ne!(one, Secret::generate().unwrap());
-        read(one.as_bytes()).unwrap();
     }
 
     #[test]

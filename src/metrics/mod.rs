@@ -183,11 +183,22 @@ pub struct ShardMetrics {
     /// Bytes of the data connections between nodes.
     pub link_bytes_sent: Counter,
     pub link_bytes_received: Counter,
+    /// Data connections closed because the other node did not read the answers.
+    pub links_unread: Counter,
     /// Sessions that came from another node, and those that went to one.
     pub sessions_taken: Counter,
     pub sessions_given: Counter,
     /// SUBSCRIBE packets that were refused because not every node routed for them in time.
     pub subscribes_timed_out: Counter,
+    /// Messages of share groups that a node refused because it had no member for them, and those that other nodes had accepted and that are not kept any more for
+    /// the case that these nodes die.
+    pub shares_refused: Counter,
+    pub shares_forgotten: Counter,
+    /// Answers about such messages that cannot be said once more.
+    pub share_answers_forgotten: Counter,
+    /// Messages of share groups that this shard keeps until they are settled, and their bytes. No counts of what has happened.
+    pub shares_kept: Counter,
+    pub shares_kept_bytes: Counter,
     /// When the event loop last came round to its timers, in milliseconds of the node's clock. No count; it is not summed.
     pub beat_at: Counter,
 }

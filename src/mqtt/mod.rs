@@ -43,7 +43,7 @@ pub use connect::{Connect, Will, connect_version};
 pub use disconnect::Disconnect;
 pub use message::{Message, MessageId, remaining_secs};
 pub use packet::{Packet, PacketId, PacketType, ProtocolVersion, QoS};
-pub use properties::{Properties, PropertiesBuf, PropertiesIter};
+pub use properties::{Properties, PropertiesBuf, PropertiesIter, are_forwarded};
 pub use property::Property;
 pub use publish::{Publish, PublishHead};
 pub use reason_code::ReasonCode;

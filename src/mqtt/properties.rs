@@ -300,6 +300,11 @@ fn validate(bytes: &[u8], place: Place) -> Result<u64, Malformed> {
     Ok(present)
 }
 
+/// Whether bytes are properties as [`Properties::forwarded`] leaves them.
+pub fn are_forwarded(bytes: &[u8]) -> bool {
+    bytes.is_empty() || validate(bytes, Place::Publish).is_ok_and(|present| present & !FORWARDED == 0)
+}
+
 /// The properties of a packet, one after the other.
 #[derive(Debug, Clone)]
 pub struct PropertiesIter<'a> {

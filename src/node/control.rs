@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use holdfast_raft::{Applied, Command, Effect, Standalone};
 use holdfast_storage::Storage;
 
+use crate::cluster::route_commands;
 use crate::shard::mailbox::{Event, Ticket};
 use crate::shard::{ControlPlane, Shared};
 use crate::subscriptions::ShardId;
-use crate::topic::TopicFilter;
 
 use super::durable;
 
@@ -65,25 +65,10 @@ impl ControlPlane for StandalonePlane {
     }
 
     fn unrouted(&self, from: ShardId, removed: Vec<Arc<str>>) {
-        for command in unroute(removed) {
+        for command in route_commands::removing(removed) {
             self.propose(from, None, command);
         }
     }
-}
-
-/// The commands that take routes away.
-pub(super) fn unroute(removed: Vec<Arc<str>>) -> impl Iterator<Item = Command> {
-    let mut filters = Vec::new();
-    let mut shares = Vec::new();
-    for text in removed {
-        match TopicFilter::parse(&text) {
-            Ok(TopicFilter { share: Some(share), filter }) => shares.push((share.into(), filter.into())),
-            _ => filters.push(text),
-        }
-    }
-    let filters = (!filters.is_empty()).then_some(Command::Routes { add: Vec::new(), remove: filters });
-    let shares = (!shares.is_empty()).then_some(Command::ShareRoutes { set: Vec::new(), remove: shares });
-    filters.into_iter().chain(shares)
 }
 
 /// Lets the time of the control state pass: Will delays and session expiries come due.

@@ -80,6 +80,11 @@ pub enum StartError {
         dir.display()
     )]
     Left { dir: PathBuf, cluster: String },
+    #[error(
+        "this node was taken out of the cluster \"{cluster}\", and is no member any more. Give it an empty data directory to join as a new node; \
+         `holdfast data export` reads what is in the one it has"
+    )]
+    Removed { cluster: String },
 }
 
 impl StartError {
@@ -164,7 +169,13 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let closed = parts.storage.as_ref().map_or(Ok(()), Storage::close);
     tell_left_out(true);
     info!(event = "stopped", "stopped");
-    closed.map_err(StartError::End)
+    closed.map_err(StartError::End)?;
+    match (&plane, &config.cluster) {
+        (Plane::Clustered(plane), Some(cluster)) if plane.is_removed() => {
+            Err(StartError::Removed { cluster: cluster.name.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Open from here on, so that whoever watches the node sees that it starts, however long that takes.

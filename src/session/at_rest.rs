@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{Message, MessageId, PacketId, QoS};
+use crate::mqtt::{Message, MessageId, QoS};
 
 use super::queue::{Queued, QueuedBody};
 use super::record::{Asked, Journal, Position, Restored};
@@ -128,11 +128,11 @@ impl Session {
         }
     }
 
-    /// The message of a share group that was sent with this packet identifier.
-    pub fn shared_in_window(&self, packet_id: PacketId) -> Option<MessageId> {
-        let queued = self.window.get(packet_id)?.queued.as_ref()?;
-        queued.share.as_ref()?;
-        queued.message().map(|message| message.id)
+    /// The messages that another node keeps until this session is done with them, which it is when it ends.
+    pub fn awaited(&self) -> impl Iterator<Item = MessageId> {
+        let inflight = self.window.iter().filter_map(|inflight| inflight.queued.as_ref());
+        let awaited = inflight.chain(self.queue.iter()).filter(|queued| queued.awaited);
+        awaited.filter_map(Queued::message).map(|message| message.id)
     }
 
     /// The positions of everything that is written down.

@@ -8,7 +8,7 @@ use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, PacketId, QoS};
 
 use super::export::Bounds;
-use super::outbound::{Delivery, Outgoing, queued};
+use super::outbound::{Delivery, Outgoing, ShareText, queued};
 use super::queue::{QueueFull, Queued};
 use super::record::{Item, Journal, Position, Restored};
 use super::seen::{Elsewhere, Seen};
@@ -110,7 +110,7 @@ impl Session {
             qos: held.qos,
             retain: held.retain,
             subscription_ids: held.subscription_ids.as_slice(),
-            share: held.share.as_ref(),
+            share: held.share.as_ref().map(|text| ShareText { text, awaited: held.awaited }),
         };
         self.enqueue(turn, &Outgoing::from_message(message), delivery, held.qos);
     }

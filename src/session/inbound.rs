@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::mqtt::{Ack, AckKind, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::topic;
 
+use super::outbound::settle;
 use super::record::{Asked, Item, Journal};
 use super::window::Stage;
 use super::{Session, Turn, Violation};
@@ -191,7 +192,9 @@ impl Session {
         let Some(inflight) = self.window.get_mut(packet_id) else {
             return;
         };
-        inflight.queued = None;
+        if let Some(queued) = inflight.queued.take() {
+            settle(turn, &queued);
+        }
         inflight.stage = if owner.is_some() { Stage::Received } else { Stage::Released };
         let position = inflight.position;
         self.put(turn, position, Item::Received { packet_id });
@@ -216,6 +219,7 @@ impl Session {
     fn complete<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
         if let Some(inflight) = self.window.remove(packet_id) {
             self.no_resend(packet_id);
+            inflight.queued.iter().for_each(|queued| settle(turn, queued));
             self.delete(turn, inflight.position);
         }
     }

@@ -37,7 +37,7 @@ pub use export::{Bounds, Exporter, Step};
 pub use handshake::{Agreed, accept};
 pub use inbound::{Answer, Inbound, Topic};
 pub use keep_alive::KeepAlive;
-pub use outbound::{Delivery, Outgoing, Verdict, Wire};
+pub use outbound::{Delivery, Outgoing, ShareText, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
 pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
 pub use seen::Seen;

@@ -118,7 +118,16 @@ pub struct Delivery<'a> {
     /// The RETAIN flag to send.
     pub retain: bool,
     pub subscription_ids: &'a [u32],
-    pub share: Option<&'a Arc<str>>,
+    pub share: Option<ShareText<'a>>,
+}
+
+/// The shared subscription that brought a message.
+#[derive(Debug, Clone, Copy)]
+pub struct ShareText<'a> {
+    /// `$share/name/filter`.
+    pub text: &'a Arc<str>,
+    /// See [`Queued::awaited`].
+    pub awaited: bool,
 }
 
 /// What the shard has to know of a delivery.
@@ -146,8 +155,7 @@ impl Session {
             return self.enqueue(turn, outgoing, delivery, qos);
         }
         if outgoing.expires_at.is_some_and(|at| at <= turn.now) {
-            self.drop_message(turn, DropReason::Expired);
-            return Verdict::Taken;
+            return self.not_taken(turn, outgoing, delivery, DropReason::Expired);
         }
         self.send_now(turn, outgoing, delivery, qos, wire);
         Verdict::Taken
@@ -194,7 +202,7 @@ impl Session {
         let packet =
             Packet { dup: false, qos, retain: delivery.retain, packet_id, subscription_ids: delivery.subscription_ids };
         if !write(connected, turn.now, packet, outgoing, wire) {
-            self.drop_message(turn, DropReason::TooLarge);
+            self.not_taken(turn, outgoing, delivery, DropReason::TooLarge);
             return;
         }
         turn.metrics.publish_sent[qos as usize].add(1);
@@ -299,7 +307,7 @@ impl Session {
         while !self.queue.has_room(size, turn.limits.queued_messages_max, turn.limits.queued_bytes_max) {
             // A message that would not fit into an empty queue pushes nothing out.
             if size > turn.limits.queued_bytes_max || !self.make_room(turn, qos) {
-                self.drop_message(turn, reason);
+                self.not_taken(turn, outgoing, delivery, reason);
                 let disconnects = turn.limits.queue_full == QueueFull::Disconnect && self.connected.is_some();
                 return if disconnects && qos != QoS::AtMostOnce { Verdict::Overflow } else { Verdict::Taken };
             }
@@ -322,8 +330,7 @@ impl Session {
         }
         self.look_for_expired_at = turn.now + 1_000;
         for expired in self.queue.take(|queued| queued.is_expired(turn.now)) {
-            self.delete_message(turn, expired.position, expired.qos);
-            self.drop_message(turn, DropReason::Expired);
+            self.drop_queued(turn, &expired, DropReason::Expired);
         }
     }
 
@@ -336,11 +343,8 @@ impl Session {
             _ => None,
         };
         let Some(oldest) = oldest else { return false };
-        self.delete_message(turn, oldest.position, oldest.qos);
-        self.drop_message(
-            turn,
-            if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull },
-        );
+        let reason = if oldest.qos == QoS::AtMostOnce { DropReason::Qos0Slow } else { DropReason::QueueFull };
+        self.drop_queued(turn, &oldest, reason);
         true
     }
 
@@ -352,6 +356,28 @@ impl Session {
         while self.queue.pop_qos0().is_some() {
             self.drop_message(turn, DropReason::Disconnected);
         }
+    }
+
+    /// A message of the queue is dropped.
+    fn drop_queued<J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: &Queued, reason: DropReason) {
+        settle(turn, queued);
+        self.delete_message(turn, queued.position, queued.qos);
+        self.drop_message(turn, reason);
+    }
+
+    /// A message is dropped as it comes.
+    fn not_taken<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        outgoing: &Outgoing<'_>,
+        delivery: Delivery<'_>,
+        reason: DropReason,
+    ) -> Verdict {
+        if delivery.share.is_some_and(|share| share.awaited) {
+            turn.journal.settled(outgoing.id);
+        }
+        self.drop_message(turn, reason);
+        Verdict::Taken
     }
 
     pub(super) fn drop_message<J>(&mut self, turn: &Turn<'_, J>, reason: DropReason) {
@@ -382,8 +408,7 @@ impl Session {
 
     fn send_queued<W: Wire, J: Journal>(&mut self, turn: &mut Turn<'_, J>, queued: Queued, wire: &mut W) -> bool {
         if queued.is_expired(turn.now) {
-            self.delete_message(turn, queued.position, queued.qos);
-            self.drop_message(turn, DropReason::Expired);
+            self.drop_queued(turn, &queued, DropReason::Expired);
             return false;
         }
         if queued.qos == QoS::ExactlyOnce && self.defers(turn) {
@@ -399,8 +424,7 @@ impl Session {
         };
         let packet = Packet::of(&queued, packet_id, false);
         if !write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
-            self.delete_message(turn, queued.position, queued.qos);
-            self.drop_message(turn, DropReason::TooLarge);
+            self.drop_queued(turn, &queued, DropReason::TooLarge);
             return false;
         }
         turn.metrics.publish_sent[queued.qos as usize].add(1);
@@ -480,10 +504,21 @@ impl Session {
             return true;
         }
         let position = inflight.position;
-        self.window.remove(packet_id);
+        if let Some(queued) = self.window.remove(packet_id).and_then(|inflight| inflight.queued) {
+            settle(turn, &queued);
+        }
         self.delete(turn, position);
         self.drop_message(turn, DropReason::TooLarge);
         false
+    }
+}
+
+/// The session is done with a message: who keeps it for that may be told.
+pub(super) fn settle<J: Journal>(turn: &mut Turn<'_, J>, queued: &Queued) {
+    if queued.awaited
+        && let Some(message) = queued.message()
+    {
+        turn.journal.settled(message.id);
     }
 }
 
@@ -498,8 +533,9 @@ pub(super) fn queued(position: Position, outgoing: &Outgoing<'_>, delivery: Deli
         qos,
         retain: delivery.retain,
         subscription_ids: SubscriptionIds::from_slice(delivery.subscription_ids),
-        share: delivery.share.cloned(),
+        share: delivery.share.map(|share| share.text.clone()),
         kept: true,
+        awaited: delivery.share.is_some_and(|share| share.awaited),
     }
 }
 

@@ -72,6 +72,8 @@ pub struct Queued {
     /// Whether it is as safe as its publisher is told. One of QoS 2 is not sent before: if its packet were to come again after all, so would it. Nor is one
     /// whose item is not on its way to the disk from here, so that nothing later is written of it first.
     pub kept: bool,
+    /// Whether another node keeps the message of a share group until this session is done with it, and has to be told: see [`Journal::settled`](super::Journal::settled).
+    pub awaited: bool,
 }
 
 impl Queued {

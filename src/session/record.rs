@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use holdfast_storage::OwnerId;
 
-use crate::mqtt::PacketId;
+use crate::mqtt::{MessageId, PacketId};
 
 use super::queue::Queued;
 use super::session::Subscription;
@@ -72,6 +72,9 @@ pub trait Journal {
     }
 
     fn ask(&mut self, owner: OwnerId, asked: Asked);
+
+    /// A session is done with a message that another node keeps for so long: its client has acknowledged it, or it was dropped. Not said of what the session gives back.
+    fn settled(&mut self, _id: MessageId) {}
 }
 
 /// The journal of a node without a data directory.
@@ -110,6 +113,10 @@ impl<J: Journal> Journal for &mut J {
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
         (**self).ask(owner, asked);
     }
+
+    fn settled(&mut self, id: MessageId) {
+        (**self).settled(id);
+    }
 }
 
 /// A journal in memory: what is on it gives back the session. For tests.
@@ -119,6 +126,7 @@ pub struct Shelf {
     /// What [`Journal::defers`] says.
     pub defers: bool,
     pub asked: Vec<Asked>,
+    pub settled: Vec<MessageId>,
 }
 
 impl Journal for Shelf {
@@ -144,5 +152,9 @@ impl Journal for Shelf {
 
     fn ask(&mut self, _owner: OwnerId, asked: Asked) {
         self.asked.push(asked);
+    }
+
+    fn settled(&mut self, id: MessageId) {
+        self.settled.push(id);
     }
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::metrics::{DropReason, ShardMetrics};
 use crate::mqtt::{
-    self, Ack, Connect, Message, Packet, PacketId, Peer, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
-    QoS, ReasonCode, RetainHandling, SubscriptionOptions,
+    self, Ack, Connect, Message, MessageId, Packet, PacketId, Peer, Properties, PropertiesBuf, Property,
+    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
 };
 
 use holdfast_storage::OwnerId;
@@ -526,7 +526,12 @@ fn a_member_gives_back_qos_1_and_what_it_never_sent_of_qos_2() {
     let mut bench = Bench::with(limits(), 3600, &[Property::ReceiveMaximum(2)]);
     let share: Arc<str> = "$share/g/t".into();
     for (payload, qos) in [("1", AtLeastOnce), ("2", ExactlyOnce), ("3", ExactlyOnce), ("4", AtLeastOnce)] {
-        let delivery = Delivery { qos, retain: false, subscription_ids: &[], share: Some(&share) };
+        let delivery = Delivery {
+            qos,
+            retain: false,
+            subscription_ids: &[],
+            share: Some(ShareText { text: &share, awaited: false }),
+        };
         bench.in_turn(|session, turn, pipe| {
             session.deliver(turn, &Outgoing::from_message(&message(payload, qos)), delivery, Some(pipe))
         });
@@ -537,6 +542,40 @@ fn a_member_gives_back_qos_1_and_what_it_never_sent_of_qos_2() {
     };
     assert_eq!(given(&mut bench, true), "34", "a member that may come back keeps what it was sent");
     assert_eq!(given(&mut bench, false), "1", "one that leaves for good keeps QoS 2 in delivery [MQTT-4.8.2-5]");
+}
+
+#[test]
+fn who_keeps_a_message_for_a_member_is_told_when_the_member_is_done_with_it() {
+    let few = Limits { queued_messages_max: 2, ..limits() };
+    let mut bench = Bench::with(few, 0, &[Property::ReceiveMaximum(3)]);
+    let share: Arc<str> = "$share/g/t".into();
+    let deliver = |bench: &mut Bench, sequence, qos, awaited| {
+        let id = MessageId { node: 7, shard: 0, sequence };
+        let message = Arc::new(Message { id, ..(*message("m", qos)).clone() });
+        let share = Some(ShareText { text: &share, awaited });
+        let delivery = Delivery { qos, retain: false, subscription_ids: &[], share };
+        bench.in_turn(|session, turn, pipe| {
+            session.deliver(turn, &Outgoing::from_message(&message), delivery, Some(pipe))
+        });
+    };
+    let told = |bench: &mut Bench| -> Vec<u64> {
+        std::mem::take(&mut bench.shelf.settled).into_iter().map(|id| id.sequence).collect()
+    };
+    for (sequence, qos, awaited) in [(1, AtLeastOnce, true), (2, ExactlyOnce, true), (3, AtLeastOnce, false)] {
+        deliver(&mut bench, sequence, qos, awaited);
+    }
+    (4..=6).for_each(|sequence| deliver(&mut bench, sequence, AtLeastOnce, true));
+    assert_eq!(told(&mut bench), [4], "the queue holds two, and the oldest made room");
+    bench.ack("puback", 1);
+    bench.ack("pubrec", 2);
+    assert_eq!(told(&mut bench), [1, 2], "a message of QoS 2 is received when it is acknowledged for the first time");
+    bench.ack("puback", 3);
+    bench.ack("pubcomp", 2);
+    assert!(told(&mut bench).is_empty(), "nobody waits for the third");
+    assert_eq!(bench.session.awaited().map(|id| id.sequence).collect::<Vec<_>>(), [5, 6]);
+    let given = bench.session.give_back(None, false);
+    assert!(given.iter().all(|queued| queued.awaited) && told(&mut bench).is_empty());
+    assert_eq!((given.len(), bench.session.awaited().count()), (2, 0));
 }
 
 #[test]

@@ -75,10 +75,6 @@ impl Window {
         self.entries.push_back(inflight);
     }
 
-    pub fn get(&self, packet_id: PacketId) -> Option<&Inflight> {
-        self.entries.get(find(&self.entries, packet_id)?)
-    }
-
     pub fn get_mut(&mut self, packet_id: PacketId) -> Option<&mut Inflight> {
         let at = find(&self.entries, packet_id)?;
         self.entries.get_mut(at)

@@ -4,6 +4,7 @@
 //! Owner: the connection, in `answers` and `answered`. Invariant: the front of the queue waits for something; an answer has the number `answered` plus its place in the queue.
 
 use crate::limits;
+use crate::mqtt::{AckKind, ReasonCode};
 use crate::session::{Answer, Wire as _};
 
 use super::connection::State;
@@ -26,6 +27,23 @@ impl Shard {
         let connection = &self.connections[key as usize];
         let number = connection.answered + connection.answers.len() as u64;
         Due::Answer { connection: key, serial: connection.serial, number }
+    }
+
+    /// A packet whose answer waits was not taken everywhere, as there is no room on a disk. False if its client cannot be told: it knows no such answer, or has been
+    /// promised that its packet is known.
+    pub(super) fn refuse_answer(&mut self, key: ConnectionKey, serial: u64, number: u64) -> bool {
+        let Some(connection) = self.connection(key).filter(|connection| connection.serial == serial) else {
+            // Nobody was told anything.
+            return true;
+        };
+        let at = number - connection.answered;
+        match connection.answers.get_mut(at as usize) {
+            Some((answer, _)) if connection.version.is_v5() && answer.kind == AckKind::PubAck => {
+                answer.reason = ReasonCode::QuotaExceeded;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn write_answer(&mut self, key: ConnectionKey, answer: Answer) {

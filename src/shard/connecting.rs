@@ -4,10 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, ShareMembers, ShareRoute, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, ShareMembers, ShareRoute, WillFate};
 use tracing::{info, warn};
 
+use crate::cluster::route_commands;
 use crate::cluster::session_move::GivingEvent;
+use crate::cluster::share_groups::{Keeper, Offer, Wanted};
 use crate::journal;
 use crate::limits;
 use crate::metrics;
@@ -18,8 +20,9 @@ use crate::topic::TopicFilter;
 
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
-use super::keeping::{Due, Owed};
+use super::keeping::Due;
 use super::outbox::Outbox;
+use super::sharing::ShareAnswer;
 use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
 
 /// What is kept between CONNECT and CONNACK.
@@ -30,6 +33,8 @@ pub(super) struct Connecting {
     rest: Vec<u8>,
     /// Whether the CONNACK promises something: a session that stays, or a Will.
     promises: bool,
+    /// What the cluster was asked, to ask it again.
+    acquire: Option<Command>,
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
@@ -82,9 +87,11 @@ impl Shard {
             Ok(will) => {
                 let will = will.map(|will| LeaseWill { delay_secs: will.delay_secs, message: will.message });
                 let acquire = Command::Acquire { client: client.clone(), clean, expiry_secs, will };
+                let again = self.shared.clustered.then(|| acquire.clone());
                 let pending = Pending::Connect { connection: key, serial, client };
                 let written = self.propose_for(pending, acquire);
                 if let State::Connecting(connecting) = &mut self.connections[key as usize].state {
+                    connecting.acquire = again;
                     // That an older session has ended is a promise too.
                     connecting.promises |= written;
                 }
@@ -118,6 +125,7 @@ impl Shard {
                 assigned_client_id: greeted.assigned_client_id,
                 rest: greeted.rest,
                 promises,
+                acquire: None,
                 epoch: 0,
                 resumed: false,
             })),
@@ -179,6 +187,8 @@ impl Shard {
         let (epoch, session_present) = match outcome {
             Outcome::Acquired { epoch, session_present, .. } => (epoch, session_present),
             Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, client_id, epoch, holder),
+            // It is tried again when that is published, or the connection is given up.
+            Outcome::Refused(Refusal::WillDue) => return self.moves.wait_for_will(client_id, (key, serial)),
             Outcome::Missing => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
                 return;
@@ -201,6 +211,19 @@ impl Shard {
         self.giving_event(&client_id, GivingEvent::Withdrawn);
         self.take_over(&client_id, key);
         self.enter_connected(key, serial, &client_id, (epoch, session_present));
+    }
+
+    /// A Will of a client is published: connections that have waited for that ask again.
+    pub(super) fn connect_behind_will(&mut self, client: &Arc<str>) {
+        for (connection, serial) in self.moves.take_waits_for_will(client) {
+            let state = self.connection(connection).filter(|found| found.serial == serial).map(|found| &found.state);
+            if let Some(State::Connecting(connecting)) = state
+                && let Some(acquire) = connecting.acquire.clone()
+            {
+                let client = client.clone();
+                self.propose_for(Pending::Connect { connection, serial, client }, acquire);
+            }
+        }
     }
 
     /// The client has not waited for its lease.
@@ -368,7 +391,14 @@ impl Shard {
     /// Enters a session that is new here.
     pub(super) fn enter_session(&mut self, session: Session) -> SessionKey {
         let (client_id, owner) = (session.client_id().clone(), session.owner());
-        let slot = SessionSlot { session, connection: None, admitting: None, target: (0, 0), replays: VecDeque::new() };
+        let slot = SessionSlot {
+            session,
+            connection: None,
+            admitting: None,
+            target: (0, 0),
+            replays: VecDeque::new(),
+            items_away: false,
+        };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id, session);
         if let Some(owner) = owner {
@@ -503,16 +533,16 @@ impl Shard {
     /// Ends a session with all that it holds.
     pub(super) fn end_session(&mut self, session: SessionKey) {
         self.leave_indexes(session);
-        let gave_back = self.give_back(session, None, false);
-        self.remove_session(session, gave_back);
+        self.give_back(session, None, false);
+        self.remove_session(session);
         self.metrics().sessions_ended.add(1);
     }
 
     /// Forgets a session that is another node's, or was never quite here. What is left for members of share groups goes to others.
     pub(super) fn forget_session(&mut self, session: SessionKey, left: Vec<Queued>) {
         self.leave_indexes(session);
-        let left_any = self.offer_queued(session, left);
-        self.remove_session(session, left_any);
+        self.offer_queued(session, left);
+        self.remove_session(session);
     }
 
     /// Nothing is routed to the session any more.
@@ -530,13 +560,15 @@ impl Shard {
         self.metrics().subscriptions.sub(subscriptions.len() as u64);
     }
 
-    fn remove_session(&mut self, session: SessionKey, gave_back: bool) {
+    fn remove_session(&mut self, session: SessionKey) {
         let slot = self.sessions.remove(session as usize);
         self.by_client.remove(slot.session.client_id());
+        for id in slot.session.awaited().collect::<Vec<_>>() {
+            self.answer_origin(id, ShareAnswer::Settled);
+        }
         if let Some(owner) = slot.session.owner() {
             self.by_owner.remove(&owner);
-            if gave_back {
-                // What was given back is deleted by whoever takes it over.
+            if slot.items_away {
                 slot.session.positions().into_iter().for_each(|position| self.keeping.delete(owner, position));
                 self.keeping.delete(owner, journal::HEADER);
             } else {
@@ -548,7 +580,13 @@ impl Shard {
 
     fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
         let session = &self.sessions[session as usize].session;
+        if !session.subscriptions().any(|(text, _)| text.starts_with("$share/")) {
+            return;
+        }
         let mut changed = Vec::new();
+        let shared = self.shared.clone();
+        // Of two shards whose members go at once, who counts the members last proposes last.
+        let order = shared.index.route_order();
         for (text, _) in session.subscriptions() {
             if text.starts_with("$share/")
                 && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
@@ -564,46 +602,53 @@ impl Shard {
             }
         }
         self.propose_members(changed);
+        drop(order);
     }
 
     /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
     pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
         if self.shared.clustered && !changed.is_empty() {
-            self.propose(Command::ShareRoutes { set: changed, remove: Vec::new() });
+            for command in route_commands::adding(Vec::new(), changed) {
+                self.propose(command);
+            }
         }
     }
 
     /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is
-    /// nobody else. Returns whether there was any.
-    pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) -> bool {
+    /// nobody else.
+    pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) {
         let slot = &mut self.sessions[session as usize];
         // Looking through a long queue would hold up the shard at every disconnect.
         if !slot.session.queue().holds_shared() && (unsent_only || slot.session.inflight_count() == 0) {
-            return false;
+            return;
         }
         let given = slot.session.give_back(share, unsent_only);
-        self.offer_queued(session, given)
+        self.offer_queued(session, given);
     }
 
-    /// Offers messages that a session has given up. Returns whether there was any.
-    fn offer_queued(&mut self, session: SessionKey, given: Vec<Queued>) -> bool {
-        let state = &self.sessions[session as usize].session;
-        let owner = state.owner();
-        // A session that outlives its connection has taken its messages over.
-        let own = owner.is_some() || state.expiry_secs() > 0;
-        let any = !given.is_empty();
+    /// Offers messages that a session has given up.
+    fn offer_queued(&mut self, session: SessionKey, given: Vec<Queued>) {
+        if given.is_empty() {
+            return;
+        }
+        let slot = &mut self.sessions[session as usize];
+        let owner = slot.session.owner();
+        slot.items_away |= owner.is_some();
         let mut stored = Vec::new();
         for queued in given {
-            let owed = Owed { leg: None, from: owner.map(|owner| (owner, queued.position)), own };
-            match (queued.message(), &queued.share) {
-                (Some(message), Some(share)) => self.offer_again(share.clone(), message, 0, owed),
-                _ => stored.push(queued),
-            }
+            let (Some(message), Some(share)) = (queued.message(), &queued.share) else {
+                stored.push(queued);
+                continue;
+            };
+            // A session that outlives its connection has taken its messages over.
+            let keeper = if queued.awaited { Keeper::Elsewhere(Wanted::Connected) } else { Keeper::Here };
+            let from = owner.map(|owner| (owner, queued.position));
+            self.keeping.close_section();
+            self.offer(Offer::new(share.clone(), message.clone(), keeper).with_item(from));
         }
         if let Some(owner) = owner.filter(|_| !stored.is_empty()) {
             self.read_back_to_offer(owner, stored);
         }
-        any
     }
 }
 

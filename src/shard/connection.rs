@@ -438,6 +438,7 @@ impl Shard {
         let full = connection.held && connection.partial.len() >= limits::READ_BUFFER_BYTES;
         let waits = self.stalled_on != 0
             || self.keeping.behind
+            || self.shares_full
             || connection.unanswered
             || connection.behind_peer
             || full

@@ -24,9 +24,10 @@ use tracing::{debug, error, warn};
 use holdfast_raft::NodeId;
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame, Name, NameKind, Publish};
-use crate::mqtt::MessageId;
+use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, NameKind, Publish};
+use crate::mqtt::{MessageId, QoS};
 use crate::session::Outgoing;
 
 use super::Shard;
@@ -49,6 +50,10 @@ struct Stream {
     connection: Option<u32>,
     /// What was last said of messages for share groups: said once more on a new connection, as it may have been lost with the old one. To hear it twice does no harm.
     share_answers: VecDeque<AnswerFrame>,
+    /// The messages that were last refused for lack of room: said once more for the same reason, in front of what was accepted.
+    refused: VecDeque<u64>,
+    /// When the storage was short for the last of them.
+    refused_at: u64,
     /// The last publisher, as clients mostly send more than one message.
     publisher: Arc<str>,
 }
@@ -74,6 +79,8 @@ pub(super) struct FromPeers {
     links: Slab<Link>,
     dirty: Vec<u32>,
     serial: u64,
+    /// As it was when the bytes came that are being routed.
+    room: Room,
     /// Connections of nodes that are not known to be live yet.
     early: Vec<(NodeId, u16, ByteStream)>,
 }
@@ -84,11 +91,28 @@ impl FromPeers {
     }
 }
 
-/// More than can be on their way over one connection.
-const SHARE_ANSWERS_MAX: usize = 16_384;
+/// What the disk takes of the messages of one read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    /// What a session would have to keep is refused.
+    short: bool,
+    /// What is accepted all the same waits for no disk: nothing of it is kept for a session, and retained messages are on those of other nodes.
+    waits_for_nothing: bool,
+}
+
+/// The other end has not heard of as many messages at the most as it keeps, and of some that its publishers had sent when it was full.
+const SHARE_ANSWERS_MAX: usize = 2 * limits::SHARES_KEPT_MAX;
+/// More than can be on their way over one connection, of messages that somebody keeps, the smallest of which take so many bytes.
+const REFUSED_MAX: usize = WINDOW_BYTES_MAX / 16;
+/// For so long after a refusal room does not count: what was sent before the refusal was heard must not overtake what was refused. In milliseconds, and less than the pause between two attempts.
+const REFUSES_MS: u64 = 500;
 
 /// Connections that may wait for the news that their node is live.
 const EARLY_MAX: usize = 1_024;
+
+fn refusal(sequence: u64) -> AnswerFrame {
+    AnswerFrame::Refused { sequence, reason: NO_ROOM }
+}
 
 /// The task of one data connection from another node.
 pub(super) struct LinkTask {
@@ -139,9 +163,12 @@ impl Shard {
         let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
+        // What was refused is not to be taken for accepted.
+        let Stream { refused, share_answers, .. } = &self.from_peers.streams[of as usize];
+        refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));
+        share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let clock = self.shared.hybrid.reading(self.now);
         AnswerFrame::Accepted { up_to: accepted, stable: accepted, clock }.encode(&mut outbox);
-        self.from_peers.streams[of as usize].share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -151,18 +178,18 @@ impl Shard {
     fn stream_of(&mut self, node: NodeId, shard: u16) -> StreamKey {
         let FromPeers { streams, by_origin, .. } = &mut self.from_peers;
         *by_origin.entry((node, shard)).or_insert_with(|| {
-            let (pending, publisher) = (VecDeque::new(), Arc::from(""));
-            let (connection, share_answers) = (None, VecDeque::new());
             let stream = Stream {
                 node,
                 shard,
                 received: 0,
                 accepted: 0,
-                pending,
+                pending: VecDeque::new(),
                 first: 0,
-                connection,
-                share_answers,
-                publisher,
+                connection: None,
+                share_answers: VecDeque::new(),
+                refused: VecDeque::new(),
+                refused_at: 0,
+                publisher: Arc::from(""),
             };
             streams.insert(stream) as StreamKey
         })
@@ -266,6 +293,7 @@ impl Shard {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
             return Ok(bytes.len());
         };
+        self.from_peers.room = Room { short: self.storage_is_short(), waits_for_nothing: self.storage_is_failing() };
         self.keeping.begin_route(Route::Kept, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
@@ -274,7 +302,7 @@ impl Shard {
 
     /// Returns how many bytes were whole frames.
     fn route_frames(&mut self, of: StreamKey, bytes: &[u8]) -> io::Result<usize> {
-        let max = self.shared.limits.packet_size_max as usize + FRAME_SURPLUS_BYTES;
+        let max = DataFrame::bytes_max(self.shared.limits.packet_size_max);
         let mut used = 0;
         loop {
             let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -283,7 +311,6 @@ impl Shard {
             };
             used += length;
             match frame {
-                DataFrame::Clock { clock } => self.hear_clock(clock),
                 DataFrame::Mark { sequence, index } => {
                     if self.is_new(of, sequence) {
                         let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
@@ -321,6 +348,9 @@ impl Shard {
 
     fn route_from_peer(&mut self, of: StreamKey, publish: &Publish<'_>) {
         self.metrics().forwards_received.add(1);
+        if self.has_no_room_for(of, publish) {
+            return self.refuse_from_peer(of, publish.sequence);
+        }
         let stream = &mut self.from_peers.streams[of as usize];
         if *stream.publisher != *publish.publisher {
             stream.publisher = publish.publisher.into();
@@ -349,9 +379,32 @@ impl Shard {
         }
         self.note_seen(id);
         match publish.share {
-            Some((share, detached)) => self.share_from_peer(of, share, detached, &outgoing),
+            Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
             None => self.route_here(&mut outgoing),
         }
+    }
+
+    /// Whether a session of this node would have to keep the message, and there is no room. One for a member of a share group is taken.
+    fn has_no_room_for(&mut self, of: StreamKey, publish: &Publish<'_>) -> bool {
+        if publish.share.is_some() {
+            self.from_peers.room.waits_for_nothing = false;
+            return false;
+        }
+        let refused_at = self.from_peers.streams[of as usize].refused_at;
+        let short = self.from_peers.room.short || self.now < refused_at + REFUSES_MS;
+        short && publish.qos != QoS::AtMostOnce && self.shared.index.shards(publish.topic).kept != 0
+    }
+
+    fn refuse_from_peer(&mut self, of: StreamKey, sequence: u64) {
+        let stream = &mut self.from_peers.streams[of as usize];
+        if self.from_peers.room.short {
+            stream.refused_at = self.now;
+        }
+        stream.refused.push_back(sequence);
+        if stream.refused.len() > REFUSED_MAX {
+            stream.refused.pop_front();
+        }
+        self.answer_peer(of, refusal(sequence));
     }
 
     /// The frames of one read are routed: the node hears of it when all of them are kept.
@@ -360,10 +413,14 @@ impl Shard {
         let number = stream.first + stream.pending.len() as u64;
         let up_to = stream.received;
         stream.pending.push_back((up_to, false));
-        match self.keeping.end_route(Due::Accepted { stream: of, number }, None) {
-            Ended::Now => self.accept_read(of, number),
-            Ended::Promised(promise) => self.answered(promise),
-            Ended::Waits | Ended::Will(_) => {}
+        let waits = !self.from_peers.room.waits_for_nothing;
+        let due = if waits { Due::Accepted { stream: of, number } } else { Due::Nothing };
+        let ended = self.keeping.end_route(due, None);
+        if let Ended::Promised(promise) = ended {
+            self.answered(promise);
+        }
+        if !waits || matches!(ended, Ended::Now) {
+            self.accept_read(of, number);
         }
     }
 
@@ -389,11 +446,12 @@ impl Shard {
 
     /// Writes an answer, if there is a connection. What is lost with that is said again at the next.
     pub(super) fn answer_peer(&mut self, of: StreamKey, answer: AnswerFrame) {
-        if let AnswerFrame::Settled { .. } | AnswerFrame::Refused { .. } = answer {
+        if let AnswerFrame::Settled { .. } | AnswerFrame::Refused { reason: NO_MEMBER, .. } = answer {
             let answers = &mut self.from_peers.streams[of as usize].share_answers;
             answers.push_back(answer);
             if answers.len() > SHARE_ANSWERS_MAX {
                 answers.pop_front();
+                self.metrics().share_answers_forgotten.add(1);
             }
         }
         let Some(key) = self.from_peers.streams[of as usize].connection else {
@@ -403,6 +461,12 @@ impl Shard {
             return;
         };
         answer.encode(&mut link.outbox);
+        if link.outbox.len() > UNREAD_ANSWER_BYTES_MAX {
+            let node = self.from_peers.streams[of as usize].node;
+            warn!(event = "link", %node, "a data connection is closed: its node does not read the answers");
+            self.metrics().links_unread.add(1);
+            return self.close_link(key);
+        }
         if !std::mem::replace(&mut link.dirty, true) {
             self.from_peers.dirty.push(key);
             self.wake_flusher();
@@ -454,8 +518,8 @@ impl Shard {
     }
 }
 
-/// What a frame may have beside a packet of the greatest size: the names of its publisher, its share group and its Will.
-const FRAME_SURPLUS_BYTES: usize = 256 * 1024;
+/// Answers that a node leaves unread: far more than its window can have caused. A connection with more is closed, and its answers are said again on the next.
+const UNREAD_ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 impl Link {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

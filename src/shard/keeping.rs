@@ -27,7 +27,6 @@ use crate::mqtt::{Message, MessageId, PacketId};
 use crate::retained;
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
-use crate::topic::TopicFilter;
 
 use super::from_peers::StreamKey;
 use super::sharing::ShareAnswer;
@@ -39,7 +38,7 @@ use promises::Promises;
 use section::Section;
 
 pub(super) use promises::{Ended, Route};
-pub use promises::{Leg, Owed, PromiseKey};
+pub use promises::{Leg, PromiseKey};
 
 /// What happens when something is kept.
 pub(super) enum Due {
@@ -235,6 +234,11 @@ impl Keeping {
         self.when_submitted(Waiting::Due(due), true);
     }
 
+    /// Messages that other nodes kept for sessions here which are done with them.
+    pub fn take_settled(&mut self) -> Vec<MessageId> {
+        std::mem::take(&mut self.section.settled)
+    }
+
     /// Hands over what this turn has written down. True if the disk is too far behind to read on.
     pub fn submit(&mut self, source: ShardId) {
         self.close_section();
@@ -325,11 +329,9 @@ impl Shard {
             }
             // Its member has gone meanwhile; when nobody else is there it stays.
             None => {
-                if let Some(share) = &queued.share
-                    && let Ok(TopicFilter { filter, .. }) = TopicFilter::parse(share)
-                    && self.shared.index.is_share_connected(share, filter)
-                {
-                    self.give_back(session, None, true);
+                let share = queued.share.clone();
+                if let Some(share) = share {
+                    self.give_back_detached(session, &share);
                 }
             }
         }

@@ -17,13 +17,14 @@ use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
 use crate::cluster::session_move::{SessionFrame, Source};
+use crate::cluster::share_groups::Offer;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, ReasonCode};
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
 use super::inspecting::Inspect;
-use super::keeping::{Leg, Owed, PromiseKey};
+use super::keeping::{Leg, PromiseKey};
 use super::sharing::ShareAnswer;
 
 /// The number by which a shard knows the outcome of a command it proposed.
@@ -44,9 +45,7 @@ pub enum Event {
     /// A message for one member of a share group.
     Shared {
         picked: Picked,
-        message: Arc<Message>,
-        attempts: u8,
-        owed: Owed,
+        offer: Box<Offer<Leg>>,
     },
     /// The leg waits until everything that this shard has done is kept.
     KeepAll {
@@ -165,7 +164,8 @@ impl Event {
     /// Bytes that count against the mailbox; 0 for what is no message.
     fn message_bytes(&self) -> usize {
         match self {
-            Event::Publish { message, .. } | Event::Shared { message, .. } => message.size(),
+            Event::Publish { message, .. } => message.size(),
+            Event::Shared { offer, .. } => offer.message.size(),
             _ => 0,
         }
     }

@@ -32,6 +32,7 @@ mod publishing;
 mod reading;
 mod reading_back;
 pub mod restoring;
+mod shared;
 mod sharing;
 mod subscribing;
 mod timers;
@@ -41,147 +42,38 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
-use parking_lot::{Mutex, RwLock};
+use hashbrown::HashMap;
 use slab::Slab;
 
-use holdfast_raft::{Applied, Command, Effect, NodeId};
+use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
 use crate::cluster::session_move::SessionFrame;
+use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
-use crate::metrics::{Metrics, ShardMetrics};
+use crate::metrics::ShardMetrics;
 use crate::mqtt::ReasonCode;
-use crate::retained::{self, HybridClock};
-use crate::session::{self, Queued, Session, Turn};
-use crate::subscriptions::{ClusterIndex, NodeIndex, NodeSlot, SessionKey, ShardId, ShardIndex};
+use crate::session::{Queued, Session, Turn};
+use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 
-use clock::Clock;
 use connection::{Connection, ConnectionTask};
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
-use grant::Grant;
-use keeping::Keeping;
-use mailbox::{Event, Mailbox, Ticket};
+use keeping::{Keeping, Leg};
+use mailbox::{Event, Ticket};
 pub use moving::Deadlines;
 use moving::Moves;
 use outbox::BufferPool;
 use peers::{PeerTask, Peers};
+pub use shared::{Shared, StorageLevel, WillsSeen};
 pub use subscribing::Unsettled;
 use timers::Timers;
 
 /// The number of a connection in the table of its shard.
 pub type ConnectionKey = u32;
-
-/// What the shards of a node share.
-pub struct Shared {
-    pub node: NodeId,
-    /// What stands for the node in the ids of its messages: the lower half of its id.
-    pub node_tag: u64,
-    pub clock: Clock,
-    pub limits: session::Limits,
-    /// Retained messages the node keeps at the most.
-    pub retained_max: usize,
-    /// And their bytes, topics and properties included.
-    pub retained_bytes_max: usize,
-    /// How long connections have at the end of the node to take what was written to them (`shutdown.grace`), in milliseconds.
-    pub shutdown_grace_ms: u64,
-    /// Whether each connect and close is a line in the log.
-    pub connection_messages: bool,
-    pub metrics: Metrics,
-    pub mailboxes: Vec<Mailbox>,
-    pub index: NodeIndex,
-    pub retained: RwLock<retained::Map>,
-    /// Stamps what is retained, under the lock of the map.
-    pub hybrid: HybridClock,
-    pub storage_level: StorageLevel,
-    /// The number of the last session that was to be written down.
-    pub owners: AtomicU64,
-    /// Whether there may be other nodes.
-    pub clustered: bool,
-    /// This life of the process: random.
-    pub run: u64,
-    /// Whether this node may serve.
-    pub grant: Grant,
-    /// Which other nodes want a topic.
-    pub cluster_index: ClusterIndex,
-    /// Wills of which somebody may publish a second copy.
-    pub wills_seen: WillsSeen,
-    /// Filters that not every node routes yet.
-    pub unsettled: Unsettled,
-    /// How long each wait of a cluster may take.
-    pub patience: Deadlines,
-}
-
-/// The Wills that came here and that are not yet done for all: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes
-/// it once more.
-#[derive(Debug, Default)]
-pub struct WillsSeen(Mutex<HashSet<(Arc<str>, u64)>>);
-
-impl WillsSeen {
-    /// False if the Will of that client and epoch was here before.
-    pub fn note(&self, client: &str, epoch: u64) -> bool {
-        self.0.lock().insert((client.into(), epoch))
-    }
-
-    /// It will not come again.
-    pub fn forget(&self, client: &Arc<str>, epoch: u64) {
-        self.0.lock().remove(&(client.clone(), epoch));
-    }
-}
-
-/// Whether there is room on the disk: written by whoever hears of it, read at every publish.
-#[derive(Debug, Default)]
-pub struct StorageLevel(AtomicU8);
-
-impl StorageLevel {
-    pub fn set(&self, state: &holdfast_storage::State) {
-        let level = match state {
-            holdfast_storage::State::Ok => 0,
-            holdfast_storage::State::Low => 1,
-            holdfast_storage::State::Failing(_) => 2,
-        };
-        self.0.store(level, Ordering::Release);
-    }
-
-    /// No new messages are to be written down.
-    pub fn is_short(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
-    }
-
-    /// Nothing can be written down.
-    pub fn is_failing(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 1
-    }
-
-    /// What `$SYS` says.
-    pub fn label(&self) -> &'static str {
-        ["ok", "low", "failing"][usize::from(self.0.load(Ordering::Acquire).min(2))]
-    }
-}
-
-impl Shared {
-    pub fn is_own(&self, node: NodeId) -> bool {
-        node == self.node
-    }
-
-    /// A number that no session ever had.
-    pub fn next_owner(&self) -> OwnerId {
-        OwnerId(self.owners.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// The shard of a client id.
-    pub fn shard_of(&self, client_id: &str) -> ShardId {
-        use std::hash::BuildHasher;
-        // Fixed seeds: client ids are spread, not protected; a table keyed by them has a random hash of its own.
-        let hash = foldhash::quality::FixedState::with_seed(0x686f_6c64).hash_one(client_id);
-        (hash % self.mailboxes.len() as u64) as ShardId
-    }
-}
 
 /// Where a shard's commands to the control state go. A control plane that applies at once returns what came of it; another one sends it to the
 /// mailbox of the shard, the effects first. Effects that no command of a shard caused come by the mailbox in any case.
@@ -199,8 +91,8 @@ pub trait ControlPlane: Send + Sync {
     /// The data connection of a shard to a node has ended: there is to be another one.
     fn data_ended(&self, _node: NodeId, _from: ShardId) {}
 
-    /// What a node owes a shard: bytes that it has not accepted, and for how many milliseconds nothing of it was.
-    fn owed(&self, _from: ShardId, _node: NodeId, _bytes: usize, _stuck_ms: u64) {}
+    /// What a node owes a shard, as it is now.
+    fn owed(&self, _from: ShardId, _node: NodeId, _owed: Owed) {}
 
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
@@ -209,6 +101,14 @@ pub trait ControlPlane: Send + Sync {
     fn shards_of(&self, _node: NodeId) -> Option<u16> {
         None
     }
+}
+
+/// What a node owes a shard: bytes that it has not accepted, and for how many milliseconds nothing of it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owed {
+    pub incarnation: Incarnation,
+    pub bytes: usize,
+    pub stuck_ms: u64,
 }
 
 /// A session and the connection that it has now.
@@ -222,6 +122,8 @@ struct SessionSlot {
     /// Retained messages that are still to be sent. They are the session's: a client that loses its connection meanwhile does not subscribe
     /// again when it finds its session present.
     replays: VecDeque<subscribing::Replay>,
+    /// Items of it are with messages that it gave back, and are deleted by whoever has taken them over: they do not go with the session.
+    items_away: bool,
 }
 
 /// What an outcome is awaited for.
@@ -232,7 +134,7 @@ enum Pending {
         client: Arc<str>,
     },
     Subscribe(Box<subscribing::PendingSubscribe>),
-    /// The filters of a SUBSCRIBE that has shared ones too, which have that ticket.
+    /// Filters of a SUBSCRIBE that has more of them than one command, the last of which has that ticket.
     SubscribeWith(Ticket),
     /// A step of a session that moves to this node.
     Move {
@@ -275,8 +177,10 @@ pub struct Shard {
     unborn_links: Vec<(u32, u64)>,
     peers: Peers,
     from_peers: FromPeers,
-    /// Messages of share groups that a client here has and another node keeps until it acknowledges.
-    shares_awaited: u64,
+    /// Messages of share groups for which this shard has to find a member, or which it keeps until one has them.
+    share_groups: ShareGroups<Leg>,
+    /// They are too many: clients are not read from.
+    shares_full: bool,
     moves: Moves,
     flapping: Flapping,
     /// Whether the node could not serve when somebody last looked.
@@ -342,7 +246,8 @@ impl Shard {
             unborn_links: Vec::new(),
             peers: Peers::default(),
             from_peers: FromPeers::default(),
-            shares_awaited: 0,
+            share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
+            shares_full: false,
             moves: Moves::default(),
             flapping: Flapping::default(),
             suspended: false,
@@ -415,6 +320,7 @@ impl Shard {
             return;
         }
         loop {
+            self.settle_shares();
             self.close_overflowed();
             let next = self.after_route.pop_front().or_else(|| self.arrived.pop_front());
             let Some(event) = next.or_else(|| self.inbox.pop_front()) else {
@@ -442,9 +348,9 @@ impl Shard {
             Event::Connection(greeted) => self.connect(*greeted),
             Event::Accept(message) => self.accept(*message),
             Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
-            Event::Shared { picked, message, attempts, owed } => {
+            Event::Shared { picked, offer } => {
                 self.keeping.close_section();
-                self.deliver_shared(picked, &message, attempts, owed);
+                self.deliver_shared(picked, *offer);
             }
             Event::KeepAll { leg } => self.keeping.when_kept(keeping::Due::Reply(leg)),
             Event::Answered { promise } => self.answered(promise),
@@ -511,7 +417,7 @@ impl Shard {
 
     /// The clients that were not read from are looked at again, when nothing more stands against it.
     fn read_on(&mut self) {
-        if self.stalled_on == 0 && !self.keeping.behind {
+        if self.stalled_on == 0 && !self.keeping.behind && !self.shares_full {
             for key in std::mem::take(&mut self.stalled) {
                 // It may be stalled anew before its task runs, and must enter the list once more then.
                 if let Some(connection) = self.connection(key) {
@@ -670,6 +576,7 @@ async fn run_timers(shard: Rc<RefCell<Shard>>) {
         let now = this.now;
         last = now;
         this.connect_delayed();
+        this.look_after_shares();
         this.look_after_cluster();
         this.metrics().beat_at.set(now);
         while let Some(key) = this.timers.pop_due(now) {

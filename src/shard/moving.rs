@@ -4,7 +4,7 @@
 //! Owner: the shard, in [`Moves`]. Invariants: for one client id a node gives or takes, never both; a machine is dropped when it is done; what is held for a session
 //! that comes is nobody's only copy.
 //!
-//! Test to read first: `cluster-tests/tests/cluster/moves.rs`.
+//! Test to read first: `cluster-tests/tests/cluster/takeover.rs`.
 
 mod giving;
 mod taking;
@@ -15,7 +15,7 @@ use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
 use tracing::info;
 
-use crate::cluster::session_move::{GivingEvent, Patience, SessionFrame, Source, TakingEvent};
+use crate::cluster::session_move::{Claim, GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::link::frame::DataFrame;
 use crate::mqtt::{AckKind, MessageId, PacketId};
 use crate::session::{Answer, Seen};
@@ -23,7 +23,6 @@ use crate::subscriptions::SessionKey;
 
 use super::connection::State;
 use super::mailbox::Event;
-use super::sharing::Parked;
 use super::{ConnectionKey, Shard, Turn, turn};
 
 use giving::Given;
@@ -61,18 +60,20 @@ pub(super) struct Moves {
     marks: HashMap<Source, u64>,
     /// Wills that this shard has been given to publish and that are not done.
     wills: HashSet<(Arc<str>, u64)>,
+    /// Connections whose CONNECT waits until another node has published a Will of the client.
+    behind_wills: HashMap<Arc<str>, Vec<(ConnectionKey, u64)>>,
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
-    closed: HashMap<Arc<str>, String>,
-    /// Messages for share groups whose member here moves.
-    parked: HashMap<Arc<str>, Vec<Parked>>,
+    /// And until when.
+    closed: HashMap<Arc<str>, (String, u64)>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
     /// The same, of what the start has found of earlier runs.
     before: Seen,
 }
 
-/// More of them than there can be unless nodes disagree.
+/// More of them than there can be unless nodes disagree; and for how long the claim of such a connection may be on its way, in milliseconds.
 const CLOSED_MAX: usize = 4_096;
+const CLOSED_MS: u64 = 10_000;
 
 impl Moves {
     /// Whether the session of a client is on its way here.
@@ -91,13 +92,19 @@ impl Moves {
         !self.before.is_empty() && self.before.repeats(id)
     }
 
+    /// A connection waits until a Will of its client is published.
+    pub fn wait_for_will(&mut self, client: &Arc<str>, connection: (ConnectionKey, u64)) {
+        self.behind_wills.entry(client.clone()).or_default().push(connection);
+    }
+
+    pub fn take_waits_for_will(&mut self, client: &Arc<str>) -> Vec<(ConnectionKey, u64)> {
+        self.behind_wills.remove(client).unwrap_or_default()
+    }
+
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
         self.wills.insert((client.clone(), epoch));
     }
 }
-
-/// Messages that wait for one member that moves, at the most.
-const PARKED_MAX: usize = 16_384;
 
 /// Members of share groups that move.
 impl Shard {
@@ -105,31 +112,18 @@ impl Shard {
     pub(super) fn is_moving(&self, client: &str) -> bool {
         self.gives_away(client) || self.moves.taking.contains_key(client)
     }
-
-    /// Keeps a message until the move has ended. Given back when there are too many.
-    pub(super) fn park(&mut self, client: &Arc<str>, parked: Parked) -> Option<Parked> {
-        let waiting = self.moves.parked.entry(client.clone()).or_default();
-        if waiting.len() >= PARKED_MAX {
-            return Some(parked);
-        }
-        waiting.push(parked);
-        None
-    }
-
-    /// The move of a client's session has ended, one way or the other.
-    fn unpark(&mut self, client: &Arc<str>) {
-        if let Some(parked) = self.moves.parked.remove(client) {
-            self.offer_parked(parked);
-        }
-    }
 }
 
 /// What comes from the control state.
 impl Shard {
     pub(super) fn move_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Claimed { client, epoch, holder, by, clean } if self.shared.is_own(holder) => {
-                self.give_session(client, epoch, by, clean);
+            Effect::Claimed { client, epoch, holder, by, clean, closing } if self.shared.is_own(holder) => {
+                self.give_session(Claim { client, epoch, by, clean, closing });
+            }
+            Effect::Closed { client, epoch, holder } if self.shared.is_own(holder) => {
+                self.giving_event(&client, GivingEvent::EndKnown { epoch });
+                self.giving_wills(&client);
             }
             Effect::CutMade { client, holder, index, .. } if self.shared.is_own(holder) => {
                 self.giving_cut(&client, index);
@@ -146,6 +140,7 @@ impl Shard {
             Effect::WillForgotten { client, epoch } => {
                 self.moves.wills.remove(&(client.clone(), epoch));
                 self.giving_wills(&client);
+                self.connect_behind_will(&client);
             }
             _ => {}
         }
@@ -161,7 +156,8 @@ impl Shard {
                 TakingEvent::Settled { session_present: *session_present }
             }
             (Step::Settle, outcome) => {
-                TakingEvent::SettleRefused { will_due: matches!(outcome, Outcome::Refused(Refusal::WillDue)) }
+                let again = matches!(outcome, Outcome::Refused(Refusal::WillDue | Refusal::Closing));
+                TakingEvent::SettleRefused { again }
             }
         };
         self.taking_event_of(client, epoch, event);
@@ -257,6 +253,20 @@ impl Shard {
         for client in late {
             self.taking_event(&client, TakingEvent::Time);
         }
+        let Shard { moves, connections, .. } = self;
+        if !moves.behind_wills.is_empty() {
+            // Those that were given up meanwhile.
+            let waits = |(key, serial): &(ConnectionKey, u64)| {
+                connections.get(*key as usize).is_some_and(|connection| connection.serial == *serial)
+            };
+            moves.behind_wills.retain(|_, waiting| {
+                waiting.retain(waits);
+                !waiting.is_empty()
+            });
+        }
+        if !self.moves.closed.is_empty() {
+            self.moves.closed.retain(|_, (_, until)| *until > now);
+        }
     }
 
     /// The node was given up by the others: nothing is given or taken any more.
@@ -268,6 +278,8 @@ impl Shard {
         }
         self.moves.marks.clear();
         self.moves.wills.clear();
+        self.moves.closed.clear();
+        self.moves.behind_wills.clear();
     }
 }
 
@@ -277,6 +289,10 @@ impl Shard {
     pub(super) fn look_after_cluster(&mut self) {
         if !self.shared.clustered {
             return;
+        }
+        if self.suspended && self.shared.grant.is_valid() {
+            // The grant ended and was renewed between two looks at it, and whoever renewed it has not seen that it had ended.
+            self.resume_serving();
         }
         self.look_after_moves();
         if self.now >= self.looked_after_at + LOOK_AFTER_MS {
@@ -324,6 +340,8 @@ impl Shard {
         if dropped > 0 {
             info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
         }
+        let shares = self.share_groups.registered(self.now, &self.peers.nodes());
+        self.carry_out_shares(shares);
     }
 
     /// The other nodes have given this one up. Every client goes; sessions that outlive their connection stay, to be taken up again when the node has registered
@@ -333,6 +351,8 @@ impl Shard {
         self.stopping = false;
         self.abandon_moves();
         self.forget_unanswered();
+        let shares = self.share_groups.expelled();
+        self.carry_out_shares(shares);
         self.forget_peers();
         self.pending.clear();
         let connected: Vec<SessionKey> = self

@@ -8,7 +8,6 @@ use crate::subscriptions::SessionKey;
 
 use super::keeping::{Due, Ended, Route};
 use super::publishing::Routed;
-use super::sharing::ShareAnswer;
 use super::{Close, ConnectionKey, Shard, Turn, turn};
 
 impl From<Violation> for Close {
@@ -51,6 +50,7 @@ impl Shard {
         self.metrics().publish_received[publish.qos as usize].add(1);
         let (route, packet) = self.route_of(session, publish);
         self.keeping.begin_route(route, packet);
+        self.peers.begin_route();
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let inbound = match state.publish(&mut turn, publish) {
@@ -112,22 +112,12 @@ impl Shard {
     }
 
     fn handle_ack(&mut self, key: ConnectionKey, session: SessionKey, packet: &Packet<'_>) -> Result<(), Close> {
-        let awaited = match packet {
-            Packet::PubAck(ack) => self.awaited_share(session, ack.packet_id),
-            _ => None,
-        };
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
         match packet {
-            Packet::PubAck(ack) => {
-                state.puback(&mut turn, ack.packet_id)?;
-                if let Some(id) = awaited {
-                    self.shares_awaited -= 1;
-                    self.answer_origin(id, ShareAnswer::Settled);
-                }
-            }
+            Packet::PubAck(ack) => state.puback(&mut turn, ack.packet_id)?,
             Packet::PubRec(ack) => state.pubrec(&mut turn, ack, connection.outbox.buffer())?,
             Packet::PubRel(ack) => {
                 let answer = state.pubrel(&mut turn, ack.packet_id);

@@ -19,17 +19,17 @@ use tracing::{debug, warn};
 use holdfast_raft::{Incarnation, NodeId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::no_room::{NoRoom, Waiting};
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
-use crate::link::frame::{self, AnswerFrame, DataFrame, Name};
+use crate::link::frame::{self, AnswerFrame, DataFrame, NO_ROOM, Name};
 use crate::metrics::DropReason;
 use crate::mqtt::{QoS, remaining_secs};
 use crate::session::Outgoing;
 use crate::subscriptions::NodeSlot;
 
 use super::keeping::{Leg, PromiseKey};
-use super::sharing::OwedShares;
-use super::{ConnectionKey, Shard};
+use super::{ConnectionKey, Owed, Shard};
 
 /// One other node that is live.
 pub(super) struct Peer {
@@ -41,8 +41,10 @@ pub(super) struct Peer {
     run: Option<u64>,
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
-    /// Messages for share groups that no member there has acknowledged yet.
-    pub shares: OwedShares,
+    /// What it has refused for lack of room.
+    no_room: NoRoom<PromiseKey>,
+    /// It was last told of the node that it has accepted nothing for a while.
+    told_stuck: bool,
 }
 
 struct PeerConnection {
@@ -61,6 +63,8 @@ pub(super) struct Peers {
     dirty: u64,
     /// Those whose window was full when the last message was routed, one bit each.
     full: u64,
+    /// Those that have refused something for lack of room, one bit each.
+    short: u64,
     serial: u64,
 }
 
@@ -78,6 +82,11 @@ impl Peers {
     pub fn all(&self) -> u64 {
         let live = self.slots.iter().enumerate().filter(|(_, peer)| peer.is_some());
         live.fold(0, |all, (slot, _)| all | 1 << slot)
+    }
+
+    /// A message of a client is about to be routed, who has to wait for the nodes whose windows are full then, and not for those that others have filled before.
+    pub fn begin_route(&mut self) {
+        self.full = 0;
     }
 
     pub fn has_dirty(&self) -> bool {
@@ -136,6 +145,7 @@ impl Future for PeerTask {
 impl Shard {
     /// A node is live, as `incarnation`.
     pub(super) fn peer_up(&mut self, slot: NodeSlot, node: NodeId, incarnation: Incarnation) {
+        let now = self.now;
         let slots = &mut self.peers.slots;
         if slots.len() <= usize::from(slot) {
             slots.resize_with(usize::from(slot) + 1, || None);
@@ -145,6 +155,7 @@ impl Shard {
             Some(peer) if peer.node == node => {
                 let earlier = std::mem::replace(&mut peer.incarnation, incarnation);
                 if earlier != incarnation {
+                    peer.legs.give_time(now);
                     // Of sessions that it was giving, or had asked for, it knows nothing.
                     self.move_node_gone(node);
                 }
@@ -157,10 +168,12 @@ impl Shard {
                     connection: None,
                     run: None,
                     waiting: Vec::new(),
-                    shares: OwedShares::default(),
+                    no_room: NoRoom::default(),
+                    told_stuck: false,
                 }));
             }
         }
+        self.tell_owed(slot);
         self.take_early_links(node);
     }
 
@@ -175,13 +188,18 @@ impl Shard {
             self.control.data_ended(node, self.id);
         }
         self.close_links_from(node);
+        let unsent = peer.legs.first_unsent();
         let mut lost = Vec::new();
         peer.legs.take(|_, promise| lost.extend(promise));
+        lost.extend(peer.no_room.clear());
+        self.peers.short &= !(1 << slot);
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
-        self.offer_lost_shares(1 << slot, peer.shares);
-        self.control.owed(self.id, node, 0, 0);
+        let shares = self.share_groups.node_gone(self.now, node, unsent);
+        self.carry_out_shares(shares);
+        let owed = Owed { incarnation: peer.incarnation, bytes: 0, stuck_ms: 0 };
+        self.control.owed(self.id, node, owed);
         self.settle_waits_for_legs();
     }
 
@@ -294,6 +312,7 @@ impl Shard {
                     self.accepted_by(slot, up_to, stable);
                 }
                 AnswerFrame::Settled { sequence } => self.share_settled(slot, sequence),
+                AnswerFrame::Refused { sequence, reason: NO_ROOM } => self.leg_refused(slot, sequence),
                 AnswerFrame::Refused { sequence, .. } => self.share_refused(slot, sequence),
             }
         }
@@ -308,11 +327,11 @@ impl Shard {
         };
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
-        // Members of share groups whose sessions ended with that process have lost what they had not acknowledged.
-        let first = peer.legs.first_kept_sequence().unwrap_or(u64::MAX);
-        let lost = if same { OwedShares::default() } else { peer.shares.take_before(first) };
-        self.offer_lost_shares(0, lost);
+        let (node, kept) = (peer.node, peer.legs.first_kept_sequence());
+        self.tell_owed(slot);
         self.mark_peer_dirty(slot);
+        let shares = self.share_groups.welcomed(node, run, received, kept);
+        self.carry_out_shares(shares);
     }
 
     fn accepted_by(&mut self, slot: NodeSlot, up_to: u64, stable: u64) {
@@ -322,12 +341,92 @@ impl Shard {
         };
         let mut done = Vec::new();
         peer.legs.answered(now, up_to, stable, |promise| done.push(promise));
-        let shares = peer.shares.accepted(up_to);
+        let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
+        if peer.told_stuck {
+            self.tell_owed(slot);
+        }
         done.into_iter().for_each(|promise| self.answered(promise));
-        shares.into_iter().for_each(|owed| self.share_is_accepted(owed));
+        let shares = self.share_groups.accepted(node, up_to);
+        self.carry_out_shares(shares);
         self.read_waiting(waiting);
         self.settle_waits_for_legs();
+    }
+}
+
+/// Nodes without room.
+impl Shard {
+    /// A node has no room on its disk for a message: its publisher is told, or it is sent again until there is.
+    fn leg_refused(&mut self, slot: NodeSlot, sequence: u64) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(slot) else { return };
+        let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
+        // A node refuses nothing else.
+        let topic = publish_in(&frame).map_or("", |publish| publish.topic);
+        peer.no_room.refused(now, topic);
+        self.peers.short |= 1 << slot;
+        match wait {
+            Some(promise) if !self.refuse_promise(promise) => {
+                let topic: Box<str> = topic.into();
+                if let Some(peer) = self.peers.get_mut(slot) {
+                    peer.no_room.wait(now, &topic, frame, promise);
+                }
+            }
+            wait => {
+                self.metrics().dropped(DropReason::StorageFull, 1);
+                wait.into_iter().for_each(|promise| self.answered(promise));
+            }
+        }
+    }
+
+    /// Whether a node that has a subscriber to this topic has just refused a message to it.
+    pub(super) fn is_short_elsewhere(&mut self, topic: &str) -> bool {
+        if self.peers.short == 0 {
+            return false;
+        }
+        let (now, nodes) = (self.now, self.shared.cluster_index.nodes(topic) & self.peers.short);
+        slots_of(nodes).any(|slot| self.peers.get_mut(slot).is_some_and(|peer| peer.no_room.is_short(now, topic)))
+    }
+
+    /// Sends what was refused once more, and reads on from those whose messages were held for it.
+    fn try_again_for_room(&mut self) {
+        if self.peers.short == 0 {
+            return;
+        }
+        let now = self.now;
+        for slot in slots_of(self.peers.short) {
+            let Some(peer) = self.peers.get_mut(slot) else { continue };
+            let again = peer.no_room.to_try(now);
+            if peer.no_room.look(now) {
+                self.peers.short &= !(1 << slot);
+            }
+            for Waiting { frame, wait, since, .. } in again {
+                self.send_again(slot, &frame, wait, now.saturating_sub(since));
+            }
+        }
+        self.read_on();
+    }
+
+    /// A message has a new place in the stream, behind all that was sent while it waited.
+    fn send_again(&mut self, slot: NodeSlot, frame: &[u8], wait: PromiseKey, waited_ms: u64) {
+        let left = |secs: u32| secs.checked_sub((waited_ms / 1000) as u32).filter(|secs| *secs > 0);
+        let publish = publish_in(frame).map(|publish| (publish.remaining_secs.map(left), publish));
+        let Some((remaining, publish)) = publish.filter(|(remaining, _)| *remaining != Some(None)) else {
+            self.metrics().dropped(DropReason::Expired, 1);
+            return self.answered(wait);
+        };
+        let sequence = self.next_message_id().sequence;
+        let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
+        self.push_leg(slot, sequence, Some(wait), &DataFrame::Publish(publish));
+        // Whoever publishes next does not have to wait for it.
+        self.peers.full = 0;
+    }
+}
+
+fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
+    match DataFrame::decode(frame, frame.len()) {
+        Ok(Some((DataFrame::Publish(publish), _))) => Some(publish),
+        _ => None,
     }
 }
 
@@ -472,12 +571,23 @@ impl Shard {
                 continue;
             };
             peer.legs.measure(now);
-            let (bytes, stuck_ms, node) = (peer.legs.owed_bytes(), peer.legs.stuck_ms(now), peer.node);
             if peer.legs.has_room() {
                 let waiting = std::mem::take(&mut peer.waiting);
                 self.read_waiting(waiting);
             }
-            self.control.owed(self.id, node, bytes, stuck_ms);
+            self.tell_owed(slot);
+        }
+        self.try_again_for_room();
+    }
+
+    /// Tells the node what another one owes this shard. That it is stuck no longer must not wait for the next second: somebody may be given up for it.
+    fn tell_owed(&mut self, slot: NodeSlot) {
+        let (now, id) = (self.now, self.id);
+        if let Some(peer) = self.peers.get_mut(slot) {
+            let (bytes, stuck_ms) = (peer.legs.owed_bytes(), peer.legs.stuck_ms(now));
+            peer.told_stuck = stuck_ms > 0;
+            let (node, incarnation) = (peer.node, peer.incarnation);
+            self.control.owed(id, node, Owed { incarnation, bytes, stuck_ms });
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::retained::{self, Change};
 use crate::session::{Delivery, Outgoing, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
-use super::keeping::{Due, Ended, Leg, Owed, Route};
+use super::keeping::{Due, Ended, Leg, Route};
 use super::mailbox::Event;
 use super::{Shard, Turn, turn};
 
@@ -58,7 +58,7 @@ impl Shard {
         // Only MQTT 5.0 can be told that a message was not taken; for the others it is delivered, but not retained.
         let version = self.sessions[session as usize].session.connected().map(|connected| connected.version);
         let can_refuse = publish.qos != QoS::AtMostOnce && version == Some(ProtocolVersion::V5);
-        if can_refuse && self.storage_is_short() && self.needs_disk(session, topic, publish) {
+        if can_refuse && self.lacks_room(session, topic, publish) {
             self.metrics().dropped(DropReason::StorageFull, 1);
             return Routed::Full;
         }
@@ -85,12 +85,14 @@ impl Shard {
         publish.retain || (owned && publish.qos == QoS::ExactlyOnce) || self.shared.index.is_kept(topic)
     }
 
+    /// Whether there is no room to keep what a PUBLISH brings, here or on another node.
+    fn lacks_room(&mut self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> bool {
+        (self.storage_is_short() && self.needs_disk(session, topic, publish)) || self.is_short_elsewhere(topic)
+    }
+
     /// Whether a PUBLISH has to wait until there is room on the disk: a client before MQTT 5.0 cannot be told that it was refused.
-    pub(super) fn must_hold(&self, session: SessionKey, version: ProtocolVersion, publish: &Publish<'_>) -> bool {
-        publish.qos != QoS::AtMostOnce
-            && !version.is_v5()
-            && self.storage_is_short()
-            && self.needs_disk(session, publish.topic, publish)
+    pub(super) fn must_hold(&mut self, session: SessionKey, version: ProtocolVersion, publish: &Publish<'_>) -> bool {
+        publish.qos != QoS::AtMostOnce && !version.is_v5() && self.lacks_room(session, publish.topic, publish)
     }
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
@@ -225,7 +227,7 @@ impl Shard {
         } else {
             self.deliver(&Outgoing::from_message(message));
         }
-        self.delivered(Owed { leg, from: None, own: false });
+        self.delivered(leg, None);
     }
 
     /// Delivers to every session of this shard that matches. True if there is one.

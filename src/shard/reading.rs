@@ -75,7 +75,7 @@ impl Shard {
         if connection.held && connection.partial.len() < limits::READ_BUFFER_BYTES && !self.suspended {
             return true;
         }
-        if self.stalled_on != 0 || self.keeping.behind || connection.held || self.suspended {
+        if self.stalled_on != 0 || self.keeping.behind || self.shares_full || connection.held || self.suspended {
             if !connection.stalled {
                 connection.stalled = true;
                 self.stalled.push(key);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use holdfast_storage::{ItemId, OwnerId};
 use tracing::error;
 
+use crate::cluster::share_groups::{Keeper, Offer};
 use crate::journal;
 use crate::metrics;
 use crate::mqtt::Message;
 use crate::session::{Position, Queued};
 use crate::subscriptions::SessionKey;
 
-use super::keeping::Owed;
 use super::mailbox::Ticket;
 use super::{Shard, Turn, turn};
 
@@ -88,13 +88,16 @@ impl Shard {
 
     fn offer_read_back(&mut self, given: Vec<Queued>, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {
         for (queued, (owner, item, message)) in given.into_iter().zip(bodies) {
-            let owed = Owed { leg: None, from: Some((owner, item)), own: true };
+            let from = Some((owner, item));
             match (queued.share, message) {
-                (Some(share), Some(message)) => self.offer_again(share, &message, 0, owed),
+                (Some(share), Some(message)) => {
+                    self.keeping.close_section();
+                    self.offer(Offer::new(share, message, Keeper::Here).with_item(from));
+                }
                 _ => {
                     self.metrics().dropped(metrics::DropReason::Damaged, 1);
                     log_lost("", 1);
-                    self.delivered(owed);
+                    self.delivered(None, from);
                 }
             }
         }

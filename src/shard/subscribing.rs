@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use holdfast_raft::{Command, Outcome, ShareMembers, ShareRoute};
+use holdfast_raft::{Outcome, ShareMembers, ShareRoute};
 use parking_lot::{Mutex, RwLockReadGuard};
 
+use crate::cluster::route_commands;
 use crate::journal::wire::CutReplay;
 use crate::mqtt::{
     Message, Packet, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
@@ -230,26 +231,25 @@ impl Shard {
         }
     }
 
-    /// The routes of one SUBSCRIBE; with both kinds, the answer waits for the second, whose outcome comes last.
+    /// The routes of one SUBSCRIBE. If they are more than one command, the answer waits for the last one, whose outcome comes last.
     fn propose_routes(&mut self, routes: NewRoutes, mut pending: PendingSubscribe) {
         let NewRoutes { filters, shares, texts } = routes;
         if self.shared.clustered {
             self.shared.unsettled.add(&texts);
             pending.unsettled = texts;
         }
-        let pending = Pending::Subscribe(Box::new(pending));
-        if shares.is_empty() {
-            self.propose_for(pending, Command::Routes { add: filters, remove: Vec::new() });
+        let mut commands = route_commands::adding(filters, shares);
+        let Some(last) = commands.pop() else {
             return;
+        };
+        let with = self.next_ticket + commands.len() as u64 + 1;
+        for command in commands {
+            self.propose_for(Pending::SubscribeWith(with), command);
         }
-        if !filters.is_empty() {
-            let with = self.next_ticket + 2;
-            self.propose_for(Pending::SubscribeWith(with), Command::Routes { add: filters, remove: Vec::new() });
-        }
-        self.propose_for(pending, Command::ShareRoutes { set: shares, remove: Vec::new() });
+        self.propose_for(Pending::Subscribe(Box::new(pending)), last);
     }
 
-    /// The routes without share prefix of a SUBSCRIBE are applied.
+    /// Some of the routes of a SUBSCRIBE are applied.
     pub(super) fn routed_with(&mut self, other: Ticket, outcome: &Outcome) {
         if let Some(Pending::Subscribe(pending)) = self.pending.get_mut(&other) {
             match outcome {

@@ -12,15 +12,8 @@ use holdfast_raft::ShareMembers;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
+pub use crate::cluster::share_groups::Slot as NodeSlot;
 use crate::topic::FilterTree;
-
-/// A node's place among those that the control state knows.
-pub type NodeSlot = u8;
-
-/// How often a node is picked, compared with the others.
-fn weight(members: ShareMembers) -> usize {
-    if members.connected == 0 { 0 } else { 1 << (members.connected - 1).min(31) }
-}
 
 #[derive(Debug)]
 struct ShareNodes {
@@ -29,31 +22,17 @@ struct ShareNodes {
     turn: AtomicUsize,
 }
 
-/// Where a message for a share group goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShareNode {
-    Here,
-    There(NodeSlot),
-}
+/// What other nodes have of a share group.
+pub type Members = SmallVec<[(NodeSlot, ShareMembers); 8]>;
 
 impl ShareNodes {
-    /// Connected members take turns, over all nodes; a node without one serves only when no other has one. `None`: nobody is left.
-    fn pick(&self, here: Option<ShareMembers>, without: u64) -> Option<ShareNode> {
-        let there = self.nodes.iter().filter(|(slot, _)| without & (1 << slot) == 0);
-        let candidates: SmallVec<[(ShareNode, ShareMembers); 8]> =
-            (here.map(|members| (ShareNode::Here, members)).into_iter())
-                .chain(there.map(|(slot, members)| (ShareNode::There(*slot), *members)))
-                .collect();
-        let total: usize = candidates.iter().map(|(_, members)| weight(*members)).sum();
-        if total == 0 {
-            return candidates.iter().find(|(_, members)| members.detached).map(|(node, _)| *node);
-        }
-        let mut turn = self.turn.fetch_add(1, Ordering::Relaxed) % total;
-        candidates.into_iter().find_map(|(node, members)| {
-            let found = turn < weight(members);
-            turn = turn.saturating_sub(weight(members));
-            found.then_some(node)
-        })
+    /// Of the nodes in `live`, one bit each.
+    fn members(&self, live: u64) -> Members {
+        self.nodes.iter().filter(|(slot, _)| live & (1 << slot) != 0).copied().collect()
+    }
+
+    fn take_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -118,6 +97,23 @@ impl ClusterIndex {
         }
     }
 
+    /// Takes out everything of a node. Looks at all there is: for the rare case that a node has left for good.
+    pub fn remove_node(&self, node: NodeSlot) {
+        let mut routed = Vec::new();
+        self.filters.read().for_each(|filter, nodes| {
+            if nodes & (1 << node) != 0 {
+                routed.push(filter.to_owned());
+            }
+        });
+        routed.iter().for_each(|filter| self.remove_route(filter, node));
+        let mut shared = Vec::new();
+        self.shares.read().for_each(|filter, groups| {
+            let of_it = groups.iter().filter(|group| group.nodes.iter().any(|(slot, _)| *slot == node));
+            shared.extend(of_it.map(|group| (group.share.clone(), filter.to_owned())));
+        });
+        shared.iter().for_each(|(share, filter)| self.remove_share(share, filter, node));
+    }
+
     /// The nodes that have a subscriber of `topic`, one bit each.
     pub fn nodes(&self, topic: &str) -> u64 {
         if self.routes.load(Ordering::Acquire) == 0 {
@@ -133,43 +129,28 @@ impl ClusterIndex {
         self.share_groups.load(Ordering::Acquire) > 0
     }
 
-    /// Calls `each` with every share group that another node has and that wants `topic`, and where a message for it goes. `here` says what this node has of
-    /// one.
-    pub fn pick_shares(
-        &self,
-        topic: &str,
-        here: impl Fn(&str) -> Option<ShareMembers>,
-        mut each: impl FnMut(&Arc<str>, ShareNode),
-    ) {
+    /// Calls `each` with every share group that another node has and that wants `topic`, with what the nodes in `live` have of it, and whose turn it is.
+    pub fn shares(&self, topic: &str, live: u64, mut each: impl FnMut(&Arc<str>, &Members, usize)) {
         self.shares.read().for_each_match(topic, |groups| {
             for group in groups {
-                if let Some(node) = group.pick(here(&group.share), 0) {
-                    each(&group.share, node);
-                }
+                each(&group.share, &group.members(live), group.take_turn());
             }
         });
     }
 
-    /// Picks anew for a message that came back, from all nodes but those in `without`.
-    pub fn pick_share_again(
-        &self,
-        share: &str,
-        filter: &str,
-        here: Option<ShareMembers>,
-        without: u64,
-    ) -> Option<ShareNode> {
+    /// The same of one group.
+    pub fn share(&self, share: &str, filter: &str, live: u64) -> (Members, usize) {
         let shares = self.shares.read();
-        match shares.get(filter).into_iter().flatten().find(|group| &*group.share == share) {
-            Some(group) => group.pick(here, without),
-            None => here.map(|_| ShareNode::Here),
-        }
+        let group = shares.get(filter).into_iter().flatten().find(|group| &*group.share == share);
+        group.map_or_else(Default::default, |group| (group.members(live), group.take_turn()))
     }
 
-    /// Whether another node has a connected member of the group.
-    pub fn is_share_connected(&self, share: &str, filter: &str) -> bool {
+    /// Whether a node in `live` has a connected member of the group.
+    pub fn is_share_connected(&self, share: &str, filter: &str, live: u64) -> bool {
         let shares = self.shares.read();
         let mut groups = shares.get(filter).into_iter().flatten();
-        groups.any(|group| &*group.share == share && group.nodes.iter().any(|(_, members)| members.connected > 0))
+        groups
+            .any(|group| &*group.share == share && group.members(live).iter().any(|(_, members)| members.connected > 0))
     }
 
     /// Forgets everything, before a state is entered anew.
@@ -184,6 +165,25 @@ impl ClusterIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_goes_leaves_nothing_to_the_next_in_its_place() {
+        let index = ClusterIndex::default();
+        index.add_route("a", 1);
+        index.add_route("a", 2);
+        index.add_route("b", 1);
+        let members = ShareMembers::new(1, false);
+        index.set_share(&"$share/s/a".into(), "a", 1, members);
+        index.set_share(&"$share/s/a".into(), "a", 2, members);
+        index.set_share(&"$share/t/a".into(), "a", 1, members);
+        index.remove_node(1);
+        assert_eq!((index.nodes("a"), index.nodes("b")), (0b100, 0));
+        let mut left = Vec::new();
+        index.shares("a", u64::MAX, |share, members, _| {
+            left.extend(members.iter().map(|(node, _)| (share.to_string(), *node)));
+        });
+        assert_eq!(left, [("$share/s/a".to_owned(), 2)]);
+    }
 
     #[test]
     fn the_nodes_of_a_topic_are_those_of_all_filters_that_match() {
@@ -204,30 +204,23 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_picked_by_how_many_members_are_connected() {
+    fn what_live_nodes_have_of_a_group_and_whose_turn_it_is() {
         let index = ClusterIndex::default();
         let share: Arc<str> = "$share/g/t".into();
-        index.set_share(&share, "t", 1, ShareMembers::new(4, true));
-        index.set_share(&share, "t", 2, ShareMembers::new(0, true));
-        let here = ShareMembers::new(1, false);
-        let mut picked = [0; 3];
-        for _ in 0..100 {
-            index.pick_shares(
-                "t",
-                |_| Some(here),
-                |_, node| match node {
-                    ShareNode::Here => picked[0] += 1,
-                    ShareNode::There(node) => picked[usize::from(node)] += 1,
-                },
-            );
-        }
-        assert_eq!(picked, [20, 80, 0]);
-        assert_eq!(index.pick_share_again(&share, "t", Some(here), 1 << 1), Some(ShareNode::Here));
-        assert_eq!(index.pick_share_again(&share, "t", None, 1 << 1), Some(ShareNode::There(2)), "better than nobody");
-        assert_eq!(index.pick_share_again(&share, "t", None, 0b110), None);
+        let (four, none) = (ShareMembers::new(4, true), ShareMembers::new(0, true));
+        index.set_share(&share, "t", 1, four);
+        index.set_share(&share, "t", 2, none);
+        index.set_share(&share, "t", 2, none);
+        let mut found = Vec::new();
+        index.shares("t", 0b010, |share, members, turn| found.push((share.clone(), members.to_vec(), turn)));
+        index.shares("u", 0b110, |_, _, _| panic!("nobody wants that"));
+        assert_eq!(found, [(share.clone(), vec![(1, four)], 0)]);
+        assert_eq!(index.share(&share, "t", 0b111), (Members::from_slice(&[(1, four), (2, none)]), 1));
+        assert!(index.is_share_connected(&share, "t", 0b111) && !index.is_share_connected(&share, "t", 0b101));
         index.remove_share(&share, "t", 1);
+        assert!(!index.is_share_connected(&share, "t", 0b111));
         index.remove_share(&share, "t", 2);
         assert!(!index.has_shares());
-        assert_eq!(index.pick_share_again(&share, "t", Some(here), 0), Some(ShareNode::Here));
+        assert_eq!(index.share(&share, "t", 0b111), (Members::new(), 0));
     }
 }

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::mqtt::SubscriptionOptions;
 use crate::topic::{FilterTree, TopicFilter};
 
-pub use cluster_index::{ClusterIndex, NodeSlot, ShareNode};
+pub use cluster_index::{ClusterIndex, NodeSlot};
 
 /// The number of a session in the table of its shard.
 pub type SessionKey = u32;

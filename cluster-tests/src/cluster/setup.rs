@@ -21,6 +21,7 @@ pub struct ClusterSetup {
     storage: String,
     sections: Vec<String>,
     cluster: Vec<String>,
+    files: Vec<(&'static str, String)>,
     secret: String,
 }
 
@@ -31,7 +32,8 @@ impl ClusterSetup {
         getrandom::fill(&mut bytes).expect("random bytes");
         let secret = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let (sections, cluster) = (Vec::new(), Vec::new());
-        Self { size, shards: 2, on_disk: true, storage: STORAGE.to_owned(), sections, cluster, secret }
+        let files = Vec::new();
+        Self { size, shards: 2, on_disk: true, storage: STORAGE.to_owned(), sections, cluster, files, secret }
     }
 
     pub fn shards(mut self, shards: usize) -> Self {
@@ -45,6 +47,13 @@ impl ClusterSetup {
         self
     }
 
+    /// A line of the section `[storage]`.
+    pub fn storage(mut self, line: &str) -> Self {
+        self.storage.push_str(line);
+        self.storage.push('\n');
+        self
+    }
+
     /// A whole section for every node.
     pub fn section(mut self, text: &str) -> Self {
         self.sections.push(text.to_owned());
@@ -54,6 +63,12 @@ impl ClusterSetup {
     /// A line of the section `[cluster]`.
     pub fn cluster(mut self, line: &str) -> Self {
         self.cluster.push(line.to_owned());
+        self
+    }
+
+    /// A file beside the configuration of every node.
+    pub fn file(mut self, name: &'static str, text: &str) -> Self {
+        self.files.push((name, text.to_owned()));
         self
     }
 
@@ -94,6 +109,9 @@ impl ClusterSetup {
 
     fn write(&self, folder: &Path, number: usize, ports: &Ports, ways: &[Option<Relay>]) {
         std::fs::write(folder.join("secret"), &self.secret).expect("the temporary folder can be written");
+        for (name, text) in &self.files {
+            std::fs::write(folder.join(name), text).expect("the temporary folder can be written");
+        }
         let text = self.text(number, ports, ways);
         std::fs::write(folder.join("holdfast.toml"), text).expect("the temporary folder can be written");
     }

@@ -115,6 +115,27 @@ fn a_frozen_leader_stalls_the_others_for_two_leases_at_most() {
     heals(&on, "frozen leader");
 }
 
+/// Field case 5: nobody waits for a process that has said that it goes.
+#[test]
+fn field_case_05_a_node_that_stops_holds_up_nobody() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    for (what, stops) in [("stopped follower", cluster.followers()[0]), ("stopped leader", cluster.wait_for_leader())] {
+        let node = cluster.node(stops);
+        let well = [(stops + 1) % 3, (stops + 2) % 3];
+        let began = Instant::now();
+        let report = suffer(&on, what, well, stops, Duration::from_secs(1), || {
+            assert!(node.stop(Duration::from_secs(20)).success());
+        });
+        report.assert_kept();
+        assert!(report.longest_silence(began) < Duration::from_secs(1), "{:?}", report.longest_silence(began));
+        let said = node.log().text();
+        assert!(!said.contains("given this node up"), "{said}");
+        cluster.start([stops]);
+        heals(&on, what);
+    }
+}
+
 #[test]
 fn a_link_cut_between_two_followers_stalls_for_a_lease_at_most() {
     let cluster = Cluster::three();

@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod faults;
+mod full_disk;
 mod hopping;
 mod intruders;
 mod matrix;
@@ -19,6 +20,7 @@ mod partitions;
 mod properties;
 mod restarts;
 mod retained;
+mod secured;
 mod shares;
 mod stopping;
 mod subscribing;

@@ -9,7 +9,7 @@ use holdfast_cluster_tests::cluster::rounds::rounds;
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
 use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::transport::PATIENCE;
-use holdfast_cluster_tests::wire::{Packet, Version, Will, id};
+use holdfast_cluster_tests::wire::{Packet, Version, Will, disconnect, id};
 
 use crate::{BOTH_VERSIONS, NOTICED, TAKEOVER, shared};
 
@@ -41,6 +41,21 @@ fn field_case_14_each_displaced_connection_publishes_its_will_once() {
         assert_eq!(watcher.take().text(), format!("will {}", rounds(12, 100)));
         no_will(&on, &mut watcher, N1);
     }
+}
+
+/// The DISCONNECT and the CONNECT elsewhere race: the claim may be in the log before the node has heard the goodbye.
+#[test]
+fn a_goodbye_at_the_moment_of_a_connect_elsewhere_leaves_no_will() {
+    let on = shared();
+    let mut watcher = on.watcher(N3, "watcher", "w/+");
+    for round in 0..rounds(24, 200) as usize {
+        let (node, will) = (round % 3, Will::new(on.topic("w/bye"), format!("will {round}")).qos(1));
+        let hello = if round.is_multiple_of(2) { on.kept("bye") } else { on.hello(Version::V5, "bye") };
+        let (mut old, _) = on.connect(node, &hello.clone().will(will));
+        old.send_unless_closed(&disconnect());
+        on.connect((node + 1 + round / 3 % 2) % 3, &hello).0.disconnect();
+    }
+    no_will(&on, &mut watcher, N1);
 }
 
 /// A resumed session within the Will Delay, on whichever node, publishes nothing; a clean start publishes at once.

@@ -13,14 +13,16 @@ use openraft::raft::ClientWriteResponse;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn::due;
 use super::{AGAIN, Inner, LeaveError, Recent};
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
 use crate::entry::{Batch, BatchOrigin, Member, TypeConfig};
 use crate::liveness::{Answer, Asking, Renewals, Timing};
 use crate::membership::{MemberStep, Members, next_step};
 use crate::network::Answer as RpcAnswer;
-use crate::state_machine::{Held, decode_commands, encode_commands};
+use crate::state_machine::{Held, encode_commands};
 use crate::wire::{Control, Lane, Message};
 
 /// A leader without a turn for so long has stood still, frozen or without a processor. In milliseconds.
@@ -33,6 +35,8 @@ const CAUGHT_UP_ENTRIES: u64 = 64;
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// Milliseconds for which nothing is proposed anew that has not been applied.
 const HOUSEKEEPING_MS: u64 = 1000;
+/// Between two lines about nodes that are refused.
+const REFUSED_LOG: Duration = Duration::from_secs(10);
 /// Answers of openraft that nobody reads, kept so that it does not complain.
 const ANSWERS_MAX: usize = 4096;
 
@@ -60,6 +64,8 @@ pub(super) struct Lead {
     turned_at: u64,
     /// When housekeeping was last proposed, and the answer to it.
     kept: Option<(u64, WriteAnswer)>,
+    /// When it last said that a node is refused.
+    refused_at: u64,
     answers: VecDeque<WriteAnswer>,
 }
 
@@ -73,6 +79,7 @@ impl Lead {
             departing: None,
             turned_at: 0,
             kept: None,
+            refused_at: 0,
             answers: VecDeque::new(),
         }
     }
@@ -127,12 +134,12 @@ impl Inner {
         let quorum_at = self.quorum_at(term);
         let member = self.members().nodes.contains_key(&node.0);
         let held = self.machine.read();
-        let live = held.state.live_nodes().find(|live| live.id == node).map(|live| live.incarnation);
+        let latest = held.state.node(node).map(|node| (node.incarnation, node.live));
         let proven = is_own_term(&held, term, self.me());
         let mut lead = self.lead.lock();
         drop(held);
         lead.follow(Some(term), proven, now);
-        if member { lead.renewals.renew(node, asking, live, quorum_at, now) } else { Answer::Silence }
+        if member { lead.renewals.renew(node, asking, latest, quorum_at, now) } else { Answer::Silence }
     }
 
     /// A message for the leader, which this node is or was just now.
@@ -161,14 +168,12 @@ impl Inner {
         }
     }
 
-    /// Only what every node can decode goes into the log, since there it would stop them all.
     fn take_batch(&self, batch: Batch) {
         let BatchOrigin::Node { node, .. } = batch.origin else { return };
         if node != self.me()
-            && let Err(fault) = decode_commands(&batch)
+            && let Err(why) = admission::batch(&batch)
         {
-            tracing::error!(node = %NodeId(node), fault, "a batch of another node cannot be read and is dropped");
-            return;
+            return self.inbox.refuse(NodeId(node), &why);
         }
         self.write(batch);
     }
@@ -283,6 +288,16 @@ impl Inner {
         id == self.me() || self.rpc.linked().contains(&NodeId(id))
     }
 
+    /// A voter with a link that has all of the log, if this node leads.
+    pub(super) fn successor(&self) -> Option<NodeId> {
+        let (linked, voters) = (self.rpc.linked(), self.members().voters);
+        let metrics = self.metrics.borrow();
+        let matched = metrics.replication.iter().flatten();
+        let has_all = |at: &Option<_>| at.map(|at: openraft::LogId<u128>| at.index) >= metrics.last_log_index;
+        let mut able = matched.filter(|(id, at)| **id != self.me() && voters.contains(id) && has_all(at));
+        able.find(|(id, _)| linked.contains(&NodeId(**id))).map(|(id, _)| NodeId(*id))
+    }
+
     /// The members that have all but the newest of the log.
     fn caught_up(&self) -> BTreeSet<u128> {
         let metrics = self.metrics.borrow();
@@ -293,13 +308,15 @@ impl Inner {
     }
 
     async fn take_step(self: Arc<Self>, step: MemberStep) {
-        tracing::info!(?step, "the membership changes");
+        if !matches!(step, MemberStep::Refuse { .. }) {
+            tracing::info!(%step, "the membership changes");
+        }
         let change = match step {
             MemberStep::AddLearner { id, name } => ChangeMembers::AddNodes(BTreeMap::from([(id, Member { name })])),
             MemberStep::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
             MemberStep::RemoveLearner(id) => ChangeMembers::RemoveNodes(BTreeSet::from([id])),
             MemberStep::Refuse { id, reason } => {
-                self.lead.lock().joining.remove(&id);
+                self.tell_refused(id, &reason);
                 self.refuse_departure(id, &reason);
                 self.rpc.control(NodeId(id), Control::JoinRefused { reason });
                 self.changing.store(false, Ordering::Release);
@@ -331,7 +348,7 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), LeaveError> {
         let mut why = "the cluster has no leader".to_owned();
-        let mut again = false;
+        let (mut again, mut turn) = (false, 0);
         while Instant::now() < deadline {
             let asker = self.me();
             // A leader that has let itself go leads no more, and answers nobody.
@@ -341,7 +358,7 @@ impl Inner {
             let message =
                 |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force, again });
             let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
-            let answer = match self.leader() {
+            let answer = match self.whom_to_ask(&mut turn) {
                 Some(leader) if leader == asker => {
                     let lead = |request| {
                         self.lead_with(message(request));
@@ -364,6 +381,16 @@ impl Inner {
             tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
         Err(LeaveError::Deadline(why))
+    }
+
+    /// The leader; or, for who hears of none any more because it is no member, each of the others in turn.
+    fn whom_to_ask(&self, turn: &mut usize) -> Option<u128> {
+        let linked = self.rpc.linked();
+        let reached = |leader: &u128| *leader == self.me() || linked.contains(&NodeId(*leader));
+        self.leader().filter(reached).or_else(|| {
+            *turn += 1;
+            linked.get(*turn % linked.len().max(1)).map(|node| node.0)
+        })
     }
 
     fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {
@@ -408,6 +435,15 @@ impl Inner {
         drop(lead);
         if gone {
             self.answer_departure(departing.asker, departing.request, None);
+        }
+    }
+
+    /// It will ask again, and again be refused: that is said now and then.
+    fn tell_refused(&self, id: u128, reason: &str) {
+        let mut lead = self.lead.lock();
+        let name = lead.joining.remove(&id).map(|(name, _)| name).unwrap_or_default();
+        if due(&mut lead.refused_at, boot_ms(), REFUSED_LOG) {
+            tracing::warn!(node = %NodeId(id), name, %reason, "a node is not taken as a member");
         }
     }
 

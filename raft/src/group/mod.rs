@@ -25,7 +25,7 @@ mod receive;
 mod tests;
 mod turn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,15 +38,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::batcher::Ticket;
+use crate::batcher::{Taken, Ticket};
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
 use crate::entry::{Member, Raft};
-use crate::home::{Audience, Home};
 use crate::liveness::Standing;
 use crate::log_store::LogStore;
 use crate::membership::Founding;
 use crate::network::{Network, Peers, Rpc};
+use crate::seat::{Audience, Seat};
 use crate::state::ControlState;
 use crate::state_machine::{Machine, StateMachine};
 use crate::wire::{Control, Lane};
@@ -54,10 +54,20 @@ use lead::Lead;
 pub use options::{LeaveError, Options, RegisterError, StartError};
 use receive::Inbox;
 
-/// The nodes that owe this one something and made no progress for the lease time.
-pub type Complaints = Arc<dyn Fn() -> Vec<NodeId> + Send + Sync>;
-/// Whether the node does what it should: each shard turned and the journal committed within the lease time.
-pub type MayRenew = Arc<dyn Fn() -> bool + Send + Sync>;
+/// The incarnations that owe this node something and made no progress for the lease time.
+pub type Complaints = Arc<dyn Fn() -> Vec<(NodeId, Incarnation)> + Send + Sync>;
+/// Asks for the [`Fitness`] of the node.
+pub type AskFitness = Arc<dyn Fn() -> Fitness + Send + Sync>;
+
+/// Whether a node does what it should within the lease time: each shard turns and the journal commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fitness {
+    Fit,
+    /// All but what waits for a disk that is full or fails. It renews, and is not given up for what others wait for.
+    Hampered,
+    /// It does not, and so does not renew.
+    Unfit,
+}
 
 /// One node's part in the group; clones are the same node.
 #[derive(Clone)]
@@ -65,14 +75,14 @@ pub struct Group(Arc<Inner>);
 
 struct Inner {
     options: Options,
-    home: Arc<Home>,
+    seat: Arc<Seat>,
     rpc: Arc<Rpc>,
     log: LogStore,
     machine: Arc<Machine>,
     raft: Raft,
     metrics: watch::Receiver<RaftMetrics<u128, Member>>,
     complaints: Complaints,
-    may_renew: MayRenew,
+    fitness: AskFitness,
     /// Only while the node is in no cluster.
     founding: Mutex<Founding>,
     /// A cluster is being founded or joined; its number is on its way to the disk.
@@ -88,12 +98,21 @@ struct Inner {
     leader_heard: AtomicU64,
     /// How often another leader, or the same one in another term, was seen.
     leader_changes: AtomicU64,
+    /// The last index that was told to all peers.
+    told: AtomicU64,
     /// This node goes for good, and does not ask to be a member again.
     leaving: AtomicBool,
     /// Why the leader did not take this node as a member the last time.
     join_refused: Mutex<Option<String>>,
+    /// Voters for which this node is no member any more; and whether they are a majority.
+    strangers: Mutex<BTreeSet<u128>>,
+    removed: watch::Sender<bool>,
     /// Something is to be done before the next turn.
     nudge: Notify,
+    /// The process stops: the node does its part to the end, but is nobody any more; and it does nothing more.
+    stopping: watch::Sender<bool>,
+    /// It leads, and writes nothing more: another one is to lead.
+    handing_over: AtomicBool,
     stopped: watch::Sender<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     runtime: tokio::runtime::Handle,
@@ -145,31 +164,37 @@ impl Group {
         network: Arc<dyn Network>,
         audience: Arc<dyn Audience>,
         complaints: Complaints,
-        may_renew: MayRenew,
+        fitness: AskFitness,
     ) -> Result<Group, StartError> {
         options.check()?;
         let me = options.node;
         if let Some(dir) = &options.dir {
-            std::fs::create_dir_all(dir).map_err(log_error)?;
+            std::fs::create_dir_all(dir).map_err(|error| StartError::Log { path: dir.clone(), error: error.into() })?;
         }
-        let log = LogStore::open(options.dir.as_ref().map(|dir| dir.join("log")).as_deref())?;
-        let home = Arc::new(Home::new(me, options.run, options.timing(), audience));
-        let machine = Arc::new(Machine::open(home.clone(), log.clone(), options.dir.as_deref())?);
+        let log_dir = options.dir.as_ref().map(|dir| dir.join("log"));
+        let log = LogStore::open(log_dir.as_deref())
+            .map_err(|error| StartError::Log { path: log_dir.unwrap_or_default(), error })?;
+        let seat = Arc::new(Seat::new(me, options.run, options.timing(), audience));
+        let machine = Arc::new(
+            Machine::open(seat.clone(), log.clone(), options.dir.as_deref())
+                .map_err(|fault| StartError::Snapshot { path: options.snapshot_path().unwrap_or_default(), fault })?,
+        );
         let rpc = Arc::new(Rpc::new(network, log.clone(), options.lease_ms / 2));
         let config = Arc::new(raft_config(&options)?);
         let (peers, state_machine) = (Peers(rpc.clone()), StateMachine(machine.clone()));
         let raft = Raft::new(me.0, config, peers, log.clone(), state_machine).await;
-        let raft = raft.map_err(|error| StartError::Raft(error.to_string()))?;
-        adopt_own_founding(&raft, &log).await?;
+        let fatal = |error: openraft::error::Fatal<u128>| StartError::raft(options.dir.as_deref(), error);
+        let raft = raft.map_err(fatal)?;
+        adopt_own_founding(&raft, &log).await.map_err(fatal)?;
         let inner = Arc::new(Inner {
-            home,
+            seat,
             rpc,
             log,
             machine,
             metrics: raft.metrics(),
             raft,
             complaints,
-            may_renew,
+            fitness,
             founding: Mutex::new(Founding::new(me, &options.name, options.expected_size)),
             adopting: AtomicBool::new(false),
             lead: Mutex::new(Lead::new(options.timing())),
@@ -179,9 +204,14 @@ impl Group {
             ended: Mutex::default(),
             leader_heard: AtomicU64::new(0),
             leader_changes: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             join_refused: Mutex::default(),
+            strangers: Mutex::default(),
+            removed: watch::Sender::new(false),
             nudge: Notify::new(),
+            stopping: watch::Sender::new(false),
+            handing_over: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
             tasks: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
@@ -201,21 +231,28 @@ impl Group {
     pub fn link_changed(&self, peer: NodeId, up: bool) {
         if up {
             self.0.rpc.control(peer, Control::Hello { name: self.0.options.name.clone() });
+            // What was said of it before may have been lost with the link, and nobody says it again in a cluster where nothing happens.
+            let index = self.0.told.load(Ordering::Acquire);
+            if index > 0 {
+                self.0.rpc.control(peer, Control::Applied { index });
+            }
             if self.0.leader() == Some(peer.0) {
-                self.0.home.batcher.send_again();
+                self.0.seat.batcher.send_again();
             }
         }
         self.0.nudge.notify_one();
     }
 
     /// Proposes commands, in order; never blocks. What becomes of them comes as [`AppliedEntry::own`](crate::AppliedEntry::own), by their tickets and in the same order,
-    /// unless the incarnation ends before. Without an incarnation they are dropped and counted. A single command has at most
-    /// [`COMMAND_BYTES_MAX`](crate::batcher::COMMAND_BYTES_MAX) bytes.
-    pub fn propose(&self, commands: impl IntoIterator<Item = (Ticket, Command)>) {
-        if !self.0.home.batcher.propose(commands) {
+    /// unless the incarnation ends before. Returns the tickets of those that are not taken, and counts them: without an incarnation all, and what is larger than
+    /// [`COMMAND_BYTES_MAX`](crate::batcher::COMMAND_BYTES_MAX).
+    pub fn propose(&self, commands: impl IntoIterator<Item = (Ticket, Command)>) -> Vec<Ticket> {
+        let Taken { room, refused } = self.0.seat.batcher.propose(commands);
+        if !room {
             tracing::error!("too many commands wait for the cluster: this node's incarnation ends");
-            self.0.home.end();
+            self.0.seat.end();
         }
+        refused
     }
 
     /// Looks at the state. Not from within [`Audience`].
@@ -223,8 +260,11 @@ impl Group {
         look(&self.0.machine.read().state)
     }
 
-    /// Tells all peers that all shards of this node route with the state of `index`. To be called once per turn at most.
+    /// Tells all peers that all shards of this node route with the state of `index`; those that are not linked now hear it when they are. To be called once per turn at
+    /// most.
     pub fn tell_applied(&self, index: u64) {
+        // Before it is looked who is linked: a link that comes up meanwhile finds it.
+        self.0.told.fetch_max(index, Ordering::AcqRel);
         for peer in self.0.rpc.linked() {
             self.0.rpc.control(peer, Control::Applied { index });
         }
@@ -233,23 +273,28 @@ impl Group {
     /// Gets this node an incarnation, asking again until the leader has registered it. One that the node already has is returned at once.
     ///
     /// # Errors
-    /// [`RegisterError::Deadline`] if that took too long; it may be called again.
+    /// [`RegisterError::Deadline`] if that took too long; it may be called again. [`RegisterError::Stopped`] once the node stops;
+    /// [`RegisterError::Removed`] when it was taken out of the cluster.
     pub async fn register(&self, deadline: Instant) -> Result<Incarnation, RegisterError> {
-        self.0.home.want(true, random_run);
-        self.0.nudge.notify_one();
-        let (mut incarnation, mut stopped) = (self.0.home.watch(), self.0.stopped.subscribe());
-        let waited = tokio::select! {
-            registered = incarnation.wait_for(Option::is_some) => registered.map(|found| *found).unwrap_or_default(),
-            _ = stopped.wait_for(|stopped| *stopped) => return Err(RegisterError::Stopped),
-            () = tokio::time::sleep_until(deadline) => None,
-        };
-        match waited {
-            Some(incarnation) => Ok(incarnation),
-            None => {
-                self.0.home.want(false, random_run);
-                Err(RegisterError::Deadline(self.0.why_not_registered()))
+        let (mut incarnations, mut stopping) = (self.0.seat.watch(), self.0.stopping.subscribe());
+        let mut removed = self.0.removed.subscribe();
+        loop {
+            // One that has ended before anybody saw it here is followed by another.
+            self.0.seat.want(true, random_run);
+            if let Some(incarnation) = *incarnations.borrow_and_update() {
+                return Ok(incarnation);
+            }
+            self.0.nudge.notify_one();
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return Err(RegisterError::Stopped),
+                _ = removed.wait_for(|removed| *removed) => return Err(RegisterError::Removed),
+                _ = incarnations.changed() => {}
+                () = tokio::time::sleep_until(deadline) => break,
             }
         }
+        self.0.seat.want(false, random_run);
+        Err(RegisterError::Deadline(self.0.why_not_registered()))
     }
 
     /// Takes this node out of the group for good: its incarnation ends, the sessions that it holds are lost. The caller has closed its clients.
@@ -258,8 +303,8 @@ impl Group {
     /// See [`LeaveError`].
     pub async fn leave(&self, deadline: Instant) -> Result<(), LeaveError> {
         self.0.leaving.store(true, Ordering::Release);
-        self.0.home.end();
-        let left = self.0.depart(format!("{}", self.0.home.me), false, deadline).await;
+        self.0.seat.end();
+        let left = self.0.depart(format!("{}", self.0.seat.me), false, deadline).await;
         self.0.leaving.store(left.is_ok(), Ordering::Release);
         left
     }
@@ -274,9 +319,10 @@ impl Group {
 
     /// Ends this node's part, log closed and all. The node stays a member; the others need not wait for a lease until they know that it has stopped.
     pub async fn stop(&self) {
+        self.0.stopping.send_replace(true);
+        self.0.seat.close();
         self.end_at_once().await;
         self.0.stopped.send_replace(true);
-        self.0.home.end();
         for task in std::mem::take(&mut *self.0.tasks.lock()) {
             task.abort();
         }
@@ -289,25 +335,65 @@ impl Group {
     /// Whether this process has an incarnation. May be called from within [`Audience`].
     #[must_use]
     pub fn is_registered(&self) -> bool {
-        self.0.home.incarnation().is_some()
+        self.0.seat.incarnation().is_some()
     }
 
-    /// Tells the others that this incarnation is over, and waits until the state says so, for a little.
+    /// Whether [`Group::stop`] was called: an incarnation that ends then was not given up by others.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// Tells the others that this incarnation is over, and waits until the state says so, for a little. One that was on its way when the node began to stop is over too.
     async fn end_at_once(&self) {
         let inner = &self.0;
-        let Some(incarnation) = inner.home.incarnation() else {
-            return;
-        };
-        inner.home.end();
-        inner.ended.lock().insert(inner.options.node, incarnation);
-        for peer in inner.rpc.linked() {
-            inner.rpc.control(peer, Control::Ended { incarnation });
-        }
-        inner.nudge.notify_one();
+        let own = inner.options.node;
         let until = Instant::now() + END_PATIENCE;
-        let is_live = || inner.machine.read().state.live_nodes().any(|live| live.id == inner.options.node);
-        while is_live() && Instant::now() < until {
+        let mut told = None;
+        loop {
+            let live = inner.machine.read().state.live_nodes().find(|live| live.id == own).map(|live| live.incarnation);
+            let Some(incarnation) = live.filter(|_| Instant::now() < until) else {
+                break;
+            };
+            if told.replace(incarnation) != Some(incarnation) {
+                inner.ended.lock().insert(own, incarnation);
+                for peer in inner.rpc.linked() {
+                    inner.rpc.control(peer, Control::Ended { incarnation });
+                }
+                inner.nudge.notify_one();
+            }
             tokio::time::sleep(END_LOOK).await;
+        }
+        self.hand_over().await;
+    }
+
+    /// Has another voter lead, if this node does. A follower that misses its leader waits for a lease of openraft's and an election; one that is asked to does not. It must have all of the log,
+    /// which therefore grows no more: what is proposed meanwhile is proposed again to the next leader.
+    async fn hand_over(&self) {
+        let inner = &self.0;
+        if inner.leading_term().is_none() {
+            return;
+        }
+        inner.handing_over.store(true, Ordering::Release);
+        // openraft may not have taken up what was proposed until now.
+        tokio::time::sleep(3 * END_LOOK).await;
+        let (shortest, longest) = inner.options.election_ms;
+        let until = Instant::now() + Duration::from_millis(longest);
+        let (mut metrics, me) = (inner.metrics.clone(), inner.me());
+        let mut asked_at = None;
+        while Instant::now() < until {
+            let due = asked_at.is_none_or(|at: Instant| at.elapsed() >= Duration::from_millis(shortest));
+            if due
+                && inner.leading_term().is_some()
+                && let Some(successor) = inner.successor()
+            {
+                inner.rpc.control(successor, Control::TakeOver);
+                asked_at = Some(Instant::now());
+            }
+            let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
+            if inner.rpc.linked().is_empty() || tokio::time::timeout(END_LOOK, followed).await.is_ok() {
+                return;
+            }
         }
     }
 
@@ -415,9 +501,9 @@ impl Inner {
             snapshot: self.machine.snapshot_at(),
             members: members.nodes.iter().map(view).collect(),
             quorum,
-            standing: self.home.standing(),
-            incarnation: self.home.incarnation(),
-            discarded: self.home.batcher.discarded(),
+            standing: self.seat.standing(),
+            incarnation: self.seat.incarnation(),
+            discarded: self.seat.batcher.discarded(),
             refused_messages: self.inbox.refused(),
             log_trouble: self.log.trouble(),
             failed: metrics.running_state.as_ref().err().map(ToString::to_string),
@@ -426,10 +512,10 @@ impl Inner {
 }
 
 /// A founder that stopped between the first entry of its log and the number of its cluster has told nobody: it takes any number.
-async fn adopt_own_founding(raft: &Raft, log: &LogStore) -> Result<(), StartError> {
-    let initialized = raft.is_initialized().await.map_err(|error| StartError::Raft(error.to_string()))?;
-    if initialized && log.cluster() == 0 {
-        let cluster = random_id().map_err(|error| StartError::Random(error.to_string()))?;
+async fn adopt_own_founding(raft: &Raft, log: &LogStore) -> Result<(), openraft::error::Fatal<u128>> {
+    if raft.is_initialized().await? && log.cluster() == 0 {
+        // Without a random source the run is as good as unique.
+        let cluster = random_id().unwrap_or_else(|_| u128::from(random_run()).max(1));
         log.join_cluster(cluster).await;
     }
     Ok(())
@@ -447,11 +533,7 @@ fn raft_config(options: &Options) -> Result<Config, StartError> {
         max_in_snapshot_log_to_keep: u64::MAX,
         ..Config::default()
     };
-    config.validate().map_err(|error| StartError::Raft(error.to_string()))
-}
-
-fn log_error(error: std::io::Error) -> StartError {
-    StartError::Log(error.into())
+    config.validate().map_err(|error| StartError::raft(None, error))
 }
 
 fn random_id() -> Result<u128, getrandom::Error> {

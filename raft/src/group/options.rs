@@ -1,6 +1,6 @@
 //! How a node of the group is started, and why it may not be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -67,6 +67,11 @@ impl Options {
         Timing { lease_ms, renew_ms, margin_ms, fence_grace_ms }
     }
 
+    /// Where the newest snapshot is.
+    pub(super) fn snapshot_path(&self) -> Option<PathBuf> {
+        self.dir.as_deref().map(crate::state_machine::snapshot_path)
+    }
+
     /// Refuses times that contradict one another.
     ///
     /// # Errors
@@ -91,14 +96,22 @@ impl Options {
 pub enum StartError {
     #[error("{0}")]
     Times(&'static str),
-    #[error("{0}")]
-    Log(#[from] log_store::OpenError),
-    #[error("{0}")]
-    Snapshot(#[from] SnapshotFault),
-    #[error("the Raft group does not start: {0}")]
-    Raft(String),
-    #[error("there is no random source: {0}")]
-    Random(String),
+    #[error("the control log in {}: {error}", .path.display())]
+    Log { path: PathBuf, error: log_store::OpenError },
+    #[error("the snapshot of the control state, {}: {fault}", .path.display())]
+    Snapshot { path: PathBuf, fault: SnapshotFault },
+    #[error(
+        "the Raft group does not start{at}: {why}. If it says so again, give the node an empty data directory: it comes back under another id"
+    )]
+    Raft { at: String, why: String },
+}
+
+impl StartError {
+    /// openraft has stopped; `dir` is where its log and its snapshot are.
+    pub(super) fn raft(dir: Option<&Path>, why: impl ToString) -> StartError {
+        let at = dir.map_or_else(String::new, |dir| format!(" with what is in {}", dir.display()));
+        StartError::Raft { at, why: why.to_string() }
+    }
 }
 
 /// Why a node has no incarnation.
@@ -108,6 +121,9 @@ pub enum RegisterError {
     Deadline(String),
     #[error("the group has stopped")]
     Stopped,
+    /// It is for good.
+    #[error("the cluster has taken this node out")]
+    Removed,
 }
 
 /// Why a member stays.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Inner;
+use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{SnapshotMeta, TypeConfig, Vote};
@@ -63,7 +64,7 @@ impl Inbox {
         self.snapshots.lock().clear();
     }
 
-    fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
+    pub(super) fn refuse(&self, from: NodeId, why: &dyn std::fmt::Display) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let (now, last) = (boot_ms(), self.logged_at.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= LOG_PAUSE_MS {
@@ -85,6 +86,16 @@ impl Inner {
         let own = self.log.cluster();
         if own != 0 && cluster != 0 && own != cluster {
             let why = format!("it is of cluster {cluster:032x}, and this node is in cluster {own:032x}");
+            return self.inbox.refuse(from, &why);
+        }
+        let admitted = match &message {
+            Message::Control(control) => admission::control(control),
+            Message::Append { rpc, .. } => admission::append(rpc),
+            Message::Part(part) => admission::part(part),
+            // The leader looks into it, whoever passes it on.
+            Message::Propose { .. } => Ok(()),
+        };
+        if let Err(why) = admitted {
             return self.inbox.refuse(from, &why);
         }
         match message {
@@ -165,9 +176,7 @@ impl Inner {
                 // It is judged all the same: this node may be the one that is behind.
                 let members = self.members().nodes;
                 if members.contains_key(&self.me()) && !members.contains_key(&from.0) {
-                    let reason =
-                        "it is no member any more, and must begin anew with an empty data directory".to_owned();
-                    self.rpc.control(from, Control::JoinRefused { reason });
+                    self.rpc.control(from, Control::NoMember);
                 }
                 let inner = self.clone();
                 self.runtime.spawn(async move {
@@ -176,9 +185,9 @@ impl Inner {
                     }
                 });
             }
-            Control::Renew { incarnation, sent, complaints, applied: _ } => {
-                let complaints = complaints.into_iter().map(NodeId).collect();
-                match self.answer_renewal(from, Asking { incarnation, complaints }, boot_ms()) {
+            Control::Renew { incarnation, sent, complaints, hampered } => {
+                let complaints = complaints.into_iter().map(|(node, of)| (NodeId(node), of)).collect();
+                match self.answer_renewal(from, Asking { incarnation, complaints, hampered }, boot_ms()) {
                     RenewalAnswer::Granted(granted) => {
                         self.rpc.control(from, Control::Renewed { incarnation, sent, granted });
                     }
@@ -186,18 +195,52 @@ impl Inner {
                     RenewalAnswer::Silence => {}
                 }
             }
-            Control::Renewed { incarnation, sent, granted } => self.home.renewed(incarnation, sent, granted),
-            Control::Expired { incarnation } => self.home.expired(incarnation),
+            Control::Renewed { incarnation, sent, granted } => {
+                self.strangers.lock().clear();
+                self.seat.renewed(incarnation, sent, granted);
+            }
+            Control::Expired { incarnation } => self.seat.expired(incarnation),
             Control::Ended { incarnation } => {
                 self.ended.lock().insert(from, incarnation);
                 self.nudge.notify_one();
             }
-            Control::Applied { index } => self.home.audience().applied_by(from, index),
-            Control::JoinRefused { reason } => {
-                self.inbox.refuse(from, &format!("the cluster does not take this node: {reason}"));
-                *self.join_refused.lock() = Some(reason);
-            }
+            Control::TakeOver => self.take_over(from),
+            Control::NoMember => self.is_no_member_for(from),
+            Control::Applied { index } => self.seat.audience().applied_by(from, index),
+            Control::JoinRefused { reason } => self.note_refused(from, reason),
             passed => self.pass_on_control(passed),
+        }
+    }
+
+    /// Said again and again, and logged when it is news.
+    fn note_refused(&self, by: NodeId, reason: String) {
+        let mut refused = self.join_refused.lock();
+        if refused.as_ref() != Some(&reason) {
+            tracing::warn!(node = %by, %reason, "the cluster does not take this node");
+            *refused = Some(reason);
+        }
+    }
+
+    /// A voter knows this node as a member no more. One may be behind, or ahead of what the others agree upon; a majority of those that this node knows is not.
+    fn is_no_member_for(&self, voter: NodeId) {
+        let voters = self.members().voters;
+        let mut strangers = self.strangers.lock();
+        if voters.contains(&voter.0) && strangers.insert(voter.0) {
+            let reason = "it is no member any more, and must begin anew with an empty data directory";
+            self.note_refused(voter, reason.to_owned());
+        }
+        if strangers.len() > voters.len() / 2 {
+            self.removed.send_replace(true);
+        }
+    }
+
+    /// The leader stops: this node asks for votes at once, and does not wait until the others have missed the old one.
+    fn take_over(self: &Arc<Self>, from: NodeId) {
+        if self.leader() == Some(from.0) && !*self.stopping.borrow() {
+            let inner = self.clone();
+            self.runtime.spawn(async move {
+                let _ = inner.raft.trigger().elect().await;
+            });
         }
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::lead::WriteAnswer;
-use super::{AGAIN, Inner, random_id};
+use super::{AGAIN, Fitness, Inner, random_id};
 use crate::clock::boot_ms;
 use crate::command::NodeId;
 use crate::entry::{Batch, Member};
@@ -61,15 +61,15 @@ pub(super) async fn send_batches(inner: Arc<Inner>) {
     let mut leader = None;
     let mut last_led = None;
     loop {
-        for batch in inner.home.batcher.to_send(inner.me(), boot_ms()) {
+        for batch in inner.seat.batcher.to_send(inner.me(), boot_ms()) {
             inner.pass_to_leader(Message::Propose { hops: 0, batch });
         }
-        let pause = match inner.home.batcher.next_at() {
+        let pause = match inner.seat.batcher.next_at() {
             Some(at) => Duration::from_millis(at.saturating_sub(boot_ms()).max(1)),
             None => Duration::from_secs(3600),
         };
         tokio::select! {
-            () = inner.home.batcher.wake.notified() => {}
+            () = inner.seat.batcher.wake.notified() => {}
             changed = leaders.changed() => {
                 if changed.is_err() {
                     return;
@@ -80,7 +80,7 @@ pub(super) async fn send_batches(inner: Arc<Inner>) {
                     inner.leader_changes.fetch_add(1, Ordering::Relaxed);
                 }
                 if leader.replace(now) != Some(now) {
-                    inner.home.batcher.send_again();
+                    inner.seat.batcher.send_again();
                     inner.nudge.notify_one();
                 }
             }
@@ -94,7 +94,7 @@ impl Inner {
     fn turn(self: &Arc<Self>) {
         let now = boot_ms();
         let linked = self.rpc.linked();
-        self.home.look(self.is_majority(&linked));
+        self.seat.look(self.is_majority(&linked));
         if self.log.cluster() == 0 {
             self.found(&linked, now);
         } else if !self.is_member() && !self.leaving.load(Ordering::Acquire) {
@@ -179,7 +179,7 @@ impl Inner {
     }
 
     fn ask_to_register(self: &Arc<Self>, linked: &[NodeId], now: u64) {
-        let Some(run) = self.home.wanted() else { return };
+        let Some(run) = self.seat.wanted() else { return };
         if !self.is_member() || !due(&mut self.turning.lock().registered_at, now, AGAIN) {
             return;
         }
@@ -197,23 +197,25 @@ impl Inner {
     }
 
     fn renew(&self, now: u64) {
-        if !self.works(now) || !(self.may_renew)() {
+        let fitness = (self.fitness)();
+        if !self.works(now) || fitness == Fitness::Unfit {
             return;
         }
-        let Some(incarnation) = self.home.renewal(now) else { return };
+        let hampered = fitness == Fitness::Hampered;
+        let Some(incarnation) = self.seat.renewal(now) else { return };
         let complaints = (self.complaints)();
         match self.leader() {
             Some(leader) if leader == self.me() => {
-                match self.answer_renewal(self.options.node, Asking { incarnation, complaints }, now) {
-                    Answer::Granted(granted) => self.home.renewed(incarnation, now, granted),
-                    Answer::Expired => self.home.expired(incarnation),
+                match self.answer_renewal(self.options.node, Asking { incarnation, complaints, hampered }, now) {
+                    Answer::Granted(granted) => self.seat.renewed(incarnation, now, granted),
+                    Answer::Expired => self.seat.expired(incarnation),
                     Answer::Silence => {}
                 }
             }
             Some(leader) => {
-                let complaints = complaints.into_iter().map(|node| node.0).collect();
-                let applied = self.machine.applied();
-                self.rpc.control(NodeId(leader), Control::Renew { incarnation, sent: now, applied, complaints });
+                let complaints = complaints.into_iter().map(|(node, of)| (node.0, of)).collect();
+                let renew = Control::Renew { incarnation, sent: now, complaints, hampered };
+                self.rpc.control(NodeId(leader), renew);
             }
             None => {}
         }
@@ -276,6 +278,9 @@ impl Inner {
 
     /// The same, with the answer, which says no more than that it was applied here, or never will be by this leader.
     pub(super) fn put_into_log(&self, mut batch: Batch) -> Option<WriteAnswer> {
+        if self.handing_over.load(Ordering::Acquire) {
+            return None;
+        }
         batch.at = self.machine.read().control_now();
         let write = std::pin::pin!(self.raft.client_write_ff(batch));
         // It waits for nothing, unless openraft has stopped.

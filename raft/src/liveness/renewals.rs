@@ -33,8 +33,10 @@ struct Heard {
     answered_at: u64,
     /// When it last asked.
     asked_at: Option<u64>,
-    complaints: Vec<NodeId>,
-    /// It is not answered any more, until it has expired.
+    complaints: Vec<(NodeId, Incarnation)>,
+    /// It says that its disk does not keep what it should: what others wait for is not its fault.
+    hampered: bool,
+    /// It is not answered any more, as long as it is complained of, until it has expired.
     condemned: bool,
     /// Its expiry has been proposed, last at that time.
     proposed_at: Option<u64>,
@@ -78,48 +80,38 @@ impl Renewals {
     pub fn observe(&mut self, live: &[(NodeId, Incarnation)], now: u64) {
         self.heard.retain(|node, heard| live.contains(&(*node, heard.incarnation)));
         for &(node, incarnation) in live {
-            self.heard.entry(node).or_insert_with(|| Heard {
-                incarnation,
-                answered_at: now,
-                asked_at: None,
-                complaints: Vec::new(),
-                condemned: false,
-                proposed_at: None,
-            });
+            self.heard.entry(node).or_insert_with(|| Heard::new(incarnation, now));
         }
     }
 
-    /// A renewal of `node` came in. `live` is its live incarnation, `quorum_at` the newest time at which the leader is proven to have had its majority.
+    /// A renewal of `node` came in. `latest` is its newest incarnation in the state that this leader has applied, and whether it is live; `quorum_at` the newest time at which the leader is proven to have had its majority.
     pub fn renew(
         &mut self,
         node: NodeId,
         asking: Asking,
-        live: Option<Incarnation>,
+        latest: Option<(Incarnation, bool)>,
         quorum_at: Option<u64>,
         now: u64,
     ) -> Answer {
         if self.since.is_none() {
             return Answer::Silence;
         }
-        match live {
-            Some(live) if live == asking.incarnation => {}
-            // A younger one than the state knows may be in the log.
-            Some(live) if live < asking.incarnation => return Answer::Silence,
-            _ => return Answer::Expired,
+        match latest {
+            Some((latest, true)) if latest == asking.incarnation => {}
+            Some((latest, _)) if latest >= asking.incarnation => return Answer::Expired,
+            // It is in the log, and the node has applied that before this leader.
+            _ => return Answer::Silence,
         }
-        let heard = self.heard.entry(node).or_insert_with(|| Heard {
-            incarnation: asking.incarnation,
-            answered_at: now,
-            asked_at: None,
-            complaints: Vec::new(),
-            condemned: false,
-            proposed_at: None,
-        });
-        if heard.incarnation != asking.incarnation || heard.condemned || heard.proposed_at.is_some() {
+        let heard = self.heard.entry(node).or_insert_with(|| Heard::new(asking.incarnation, now));
+        if heard.incarnation != asking.incarnation || heard.proposed_at.is_some() {
             return Answer::Silence;
         }
         heard.asked_at = Some(now);
         heard.complaints = asking.complaints;
+        heard.hampered = asking.hampered;
+        if heard.condemned {
+            return Answer::Silence;
+        }
         let age = quorum_at.map_or(u64::MAX, |at| now.saturating_sub(at));
         let granted = self.timing.grant_ms().saturating_sub(age);
         if granted == 0 {
@@ -132,8 +124,7 @@ impl Renewals {
     /// Whether `node` has asked within half a lease.
     #[must_use]
     pub fn is_heard(&self, node: NodeId, now: u64) -> bool {
-        let within = |at: u64| now.saturating_sub(at) <= self.timing.lease_ms / 2;
-        self.heard.get(&node).and_then(|heard| heard.asked_at).is_some_and(within)
+        self.heard.get(&node).is_some_and(|heard| heard.speaks(now, self.timing.lease_ms))
     }
 
     /// Whom to expire now. Each is named again after a renewal interval while it is still live, because a proposal may be lost. `voters` is
@@ -155,17 +146,16 @@ impl Renewals {
         verdicts
     }
 
-    /// Condemns the node in most of the complaints, unless too few voters would be left.
+    /// Condemns the node in most of the complaints, unless too few voters would be left. Who has been condemned and is not complained of any more goes on.
     fn judge_complaints(&mut self, voters: &BTreeSet<NodeId>, me: NodeId, now: u64) {
+        self.reprieve(voters, now);
         let lease = self.timing.lease_ms;
         if self.condemned_at.is_some_and(|at| now.saturating_sub(at) < lease) {
             return;
         }
-        let good: BTreeSet<NodeId> =
-            self.heard.iter().filter(|(_, heard)| heard.is_good(now, lease)).map(|(node, _)| *node).collect();
+        let good = self.good(now);
         let Some(worst) = self.most_complained_of(&good, me) else { return };
-        let left = voters.iter().filter(|voter| **voter != worst && good.contains(voter)).count();
-        if left <= voters.len() / 2 {
+        if !are_enough_without(worst, &good, voters) {
             return;
         }
         if let Some(heard) = self.heard.get_mut(&worst) {
@@ -174,17 +164,51 @@ impl Renewals {
         }
     }
 
+    /// Nodes whose word counts.
+    fn good(&self, now: u64) -> BTreeSet<NodeId> {
+        let good = self.heard.iter().filter(|(_, heard)| heard.is_good(now, self.timing.lease_ms));
+        good.map(|(node, _)| *node).collect()
+    }
+
+    /// A condemnation ends when what led to it does, as long as the expiry is not proposed. Until then the node was not answered, so nothing is lost by going on.
+    fn reprieve(&mut self, voters: &BTreeSet<NodeId>, now: u64) {
+        let condemned = self.heard.iter().find(|(_, heard)| heard.condemned && heard.proposed_at.is_none());
+        let Some((&node, heard)) = condemned else { return };
+        let good = self.good(now);
+        let among: BTreeSet<NodeId> = good.iter().copied().chain([node]).collect();
+        let still = self.complaints(&among).iter().any(|(accuser, accused)| *accuser == node || *accused == node);
+        // Who does not ask any more is expired in any case.
+        if heard.speaks(now, self.timing.lease_ms) && (!still || !are_enough_without(node, &good, voters)) {
+            self.condemned_at = None;
+            if let Some(heard) = self.heard.get_mut(&node) {
+                heard.condemned = false;
+            }
+        }
+    }
+
+    /// Who of `among` complains of whom of them. What was said of an earlier incarnation does not count, and nothing of a node whose disk lets it down.
+    fn complaints(&self, among: &BTreeSet<NodeId>) -> BTreeSet<(NodeId, NodeId)> {
+        let is_fair = |accuser: NodeId, accused: NodeId, incarnation: Incarnation| {
+            let heard = self.heard.get(&accused);
+            accused != accuser
+                && among.contains(&accused)
+                && heard.is_some_and(|heard| heard.incarnation == incarnation && !heard.hampered)
+        };
+        let accusers = self.heard.iter().filter(|(node, _)| among.contains(node));
+        let said = accusers.flat_map(|(node, heard)| heard.complaints.iter().map(|of| (*node, *of)));
+        said.filter(|(node, (of, incarnation))| is_fair(*node, *of, *incarnation))
+            .map(|(node, (of, _))| (node, of))
+            .collect()
+    }
+
     /// Of the nodes in `good`, which complain about one another: the one in most pairs; then the one that more of them accuse; then one that does not lead;
     /// then the one with the larger id.
     fn most_complained_of(&self, good: &BTreeSet<NodeId>, me: NodeId) -> Option<NodeId> {
         let mut pairs = BTreeSet::new();
         let mut accused: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for node in good {
-            let complaints: BTreeSet<NodeId> = self.heard.get(node)?.complaints.iter().copied().collect();
-            for other in complaints.into_iter().filter(|other| other != node && good.contains(other)) {
-                pairs.insert(((*node).min(other), (*node).max(other)));
-                *accused.entry(other).or_default() += 1;
-            }
+        for (node, other) in self.complaints(good) {
+            pairs.insert((node.min(other), node.max(other)));
+            *accused.entry(other).or_default() += 1;
         }
         let in_pairs = |node: &NodeId| pairs.iter().filter(|(a, b)| a == node || b == node).count();
         let guilt = |node: &NodeId| (in_pairs(node), accused.get(node).copied().unwrap_or(0), *node != me, *node);
@@ -192,11 +216,34 @@ impl Renewals {
     }
 }
 
+/// Whether the voters in `good` are a majority without one.
+fn are_enough_without(node: NodeId, good: &BTreeSet<NodeId>, voters: &BTreeSet<NodeId>) -> bool {
+    let left = voters.iter().filter(|voter| **voter != node && good.contains(voter)).count();
+    left > voters.len() / 2
+}
+
 impl Heard {
+    /// Of an incarnation that is seen for the first time.
+    fn new(incarnation: Incarnation, now: u64) -> Self {
+        Self {
+            incarnation,
+            answered_at: now,
+            asked_at: None,
+            complaints: Vec::new(),
+            hampered: false,
+            condemned: false,
+            proposed_at: None,
+        }
+    }
+
+    /// Whether it has asked within half a lease.
+    fn speaks(&self, now: u64, lease_ms: u64) -> bool {
+        self.asked_at.is_some_and(|at| now.saturating_sub(at) <= lease_ms / 2)
+    }
+
     /// Whether its word counts: it renews and is not on its way out.
     fn is_good(&self, now: u64, lease_ms: u64) -> bool {
-        let recent = self.asked_at.is_some_and(|at| now.saturating_sub(at) < lease_ms);
-        recent && !self.condemned && self.proposed_at.is_none()
+        self.speaks(now, lease_ms) && !self.condemned && self.proposed_at.is_none()
     }
 }
 
@@ -204,6 +251,8 @@ impl Heard {
 #[derive(Debug, Clone)]
 pub struct Asking {
     pub incarnation: Incarnation,
-    /// Nodes that owe the sender something and made no progress for the lease time.
-    pub complaints: Vec<NodeId>,
+    /// Incarnations that owe the sender something and made no progress for the lease time.
+    pub complaints: Vec<(NodeId, Incarnation)>,
+    /// The disk of the sender does not keep what it should, and what waits for that is answered late.
+    pub hampered: bool,
 }

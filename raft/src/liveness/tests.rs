@@ -15,7 +15,8 @@ fn voters() -> BTreeSet<NodeId> {
 }
 
 fn asking(complaints: &[NodeId]) -> Asking {
-    Asking { incarnation: 1, complaints: complaints.to_vec() }
+    let complaints = complaints.iter().map(|node| (*node, 1)).collect();
+    Asking { incarnation: 1, complaints, hampered: false }
 }
 
 /// A leader that has applied an entry of its own term at `now`, and sees `live`.
@@ -47,7 +48,7 @@ fn a_renewed_node_goes_on_and_a_silent_one_is_expired_after_a_lease() {
     let mut leader = leader(&[A, B, C], 0);
     for now in (0..10_000).step_by(500) {
         for node in [A, B] {
-            assert_eq!(leader.renew(node, asking(&[]), Some(1), Some(now), now), Answer::Granted(2500));
+            assert_eq!(leader.renew(node, asking(&[]), Some((1, true)), Some(now), now), Answer::Granted(2500));
         }
         let expired = names(&leader.verdicts(&voters(), A, now));
         assert_eq!(expired, if now >= 3000 { vec![C] } else { vec![] }, "{now}");
@@ -62,7 +63,7 @@ fn a_deposed_leader_grants_nothing_that_outlives_its_successors_patience() {
     let mut granted_until = 0;
     for now in (10_000..20_000).step_by(250) {
         node.sent(now);
-        if let Answer::Granted(granted) = old.renew(B, asking(&[]), Some(1), Some(10_000), now) {
+        if let Answer::Granted(granted) = old.renew(B, asking(&[]), Some((1, true)), Some(10_000), now) {
             node.renewed(1, now, granted, now);
         }
         if let Standing::Granted { until } = standing(&mut node, now) {
@@ -78,23 +79,28 @@ fn a_deposed_leader_grants_nothing_that_outlives_its_successors_patience() {
 #[test]
 fn without_any_proof_of_a_majority_nothing_is_granted() {
     let mut leader = leader(&[A, B], 0);
-    assert_eq!(leader.renew(B, asking(&[]), Some(1), None, 100), Answer::Silence);
-    assert_eq!(leader.renew(B, asking(&[]), Some(1), Some(100), 2_600), Answer::Silence);
-    assert_eq!(leader.renew(B, asking(&[]), Some(1), Some(100), 2_599), Answer::Granted(1));
+    assert_eq!(leader.renew(B, asking(&[]), Some((1, true)), None, 100), Answer::Silence);
+    assert_eq!(leader.renew(B, asking(&[]), Some((1, true)), Some(100), 2_600), Answer::Silence);
+    assert_eq!(leader.renew(B, asking(&[]), Some((1, true)), Some(100), 2_599), Answer::Granted(1));
 }
 
 #[test]
 fn a_leader_answers_nobody_before_it_has_applied_an_entry_of_its_own_term() {
     // What its predecessor has proposed may expire the one who asks.
     let mut renewals = Renewals::new(TIMING);
-    assert_eq!(renewals.renew(B, asking(&[]), Some(1), Some(100), 100), Answer::Silence);
+    assert_eq!(renewals.renew(B, asking(&[]), Some((1, true)), Some(100), 100), Answer::Silence);
     renewals.begin(200);
-    assert_eq!(renewals.renew(B, asking(&[]), Some(1), Some(200), 200), Answer::Granted(2500));
+    assert_eq!(renewals.renew(B, asking(&[]), Some((1, true)), Some(200), 200), Answer::Granted(2500));
     // The old entry was applied with the new one: now it is known that B is dead.
-    assert_eq!(renewals.renew(B, asking(&[]), None, Some(300), 300), Answer::Expired);
-    assert_eq!(renewals.renew(B, asking(&[]), Some(2), Some(300), 300), Answer::Expired, "it has a newer one");
+    assert_eq!(renewals.renew(B, asking(&[]), Some((1, false)), Some(300), 300), Answer::Expired);
+    assert_eq!(renewals.renew(B, asking(&[]), Some((2, true)), Some(300), 300), Answer::Expired, "it has a newer one");
+    let unknown = [None, Some((0, true)), Some((0, false))];
+    for latest in unknown {
+        let answer = renewals.renew(B, asking(&[]), latest, Some(300), 300);
+        assert_eq!(answer, Answer::Silence, "it has applied its registration before the leader");
+    }
     renewals.end();
-    assert_eq!(renewals.renew(B, asking(&[]), Some(1), Some(400), 400), Answer::Silence);
+    assert_eq!(renewals.renew(B, asking(&[]), Some((1, true)), Some(400), 400), Answer::Silence);
 }
 
 #[test]
@@ -102,21 +108,21 @@ fn nobody_is_answered_whose_expiry_is_proposed() {
     let mut leader = leader(&[A, B], 0);
     assert_eq!(names(&leader.verdicts(&voters(), A, 3000)), [A, B]);
     // It thaws just now; its expiry is in the log and not yet applied.
-    assert_eq!(leader.renew(B, asking(&[]), Some(1), Some(3100), 3100), Answer::Silence);
+    assert_eq!(leader.renew(B, asking(&[]), Some((1, true)), Some(3100), 3100), Answer::Silence);
     assert_eq!(names(&leader.verdicts(&voters(), A, 3100)), []);
     assert_eq!(names(&leader.verdicts(&voters(), A, 3500)), [A, B], "a proposal may be lost");
     leader.observe(&[(A, 1)], 3600);
     assert_eq!(names(&leader.verdicts(&voters(), A, 4000)), [A]);
     // It registers anew, and has a lease from then on.
     leader.observe(&[(A, 1), (B, 2)], 4100);
-    let asking = Asking { incarnation: 2, complaints: vec![] };
-    assert_eq!(leader.renew(B, asking, Some(2), Some(4200), 4200), Answer::Granted(2500));
+    let asking = Asking { incarnation: 2, ..asking(&[]) };
+    assert_eq!(leader.renew(B, asking, Some((2, true)), Some(4200), 4200), Answer::Granted(2500));
 }
 
 #[test]
 fn who_registers_has_a_lease_from_then_on() {
     let mut leader = leader(&[A], 0);
-    leader.renew(A, asking(&[]), Some(1), Some(2900), 2900);
+    leader.renew(A, asking(&[]), Some((1, true)), Some(2900), 2900);
     leader.observe(&[(A, 1), (B, 1)], 2900);
     assert_eq!(names(&leader.verdicts(&voters(), A, 5899)), []);
     assert_eq!(names(&leader.verdicts(&voters(), A, 5900)), [A, B]);
@@ -127,7 +133,7 @@ fn first_expired(leading: NodeId, complaints: &[(NodeId, &[NodeId])]) -> Option<
     let mut leader = leader(&[A, B, C], 0);
     for now in (0..12_000).step_by(250) {
         for (node, of) in complaints {
-            leader.renew(*node, asking(of), Some(1), Some(now), now);
+            leader.renew(*node, asking(of), Some((1, true)), Some(now), now);
         }
         if let Some(verdict) = leader.verdicts(&voters(), leading, now).first() {
             assert!(verdict.complained_of);
@@ -166,7 +172,7 @@ fn one_goes_per_lease_time_and_never_below_a_majority() {
     for now in (0..20_000).step_by(250) {
         for (node, of) in [(A, [B]), (B, [C]), (C, [B])] {
             if !expired.contains(&node) {
-                leader.renew(node, asking(&of), Some(1), Some(now), now);
+                leader.renew(node, asking(&of), Some((1, true)), Some(now), now);
             }
         }
         for verdict in leader.verdicts(&voters(), A, now) {
@@ -181,18 +187,75 @@ fn one_goes_per_lease_time_and_never_below_a_majority() {
 #[test]
 fn complaints_of_who_is_silent_do_not_count() {
     let mut leader = leader(&[A, B, C], 0);
-    leader.renew(C, asking(&[B]), Some(1), Some(0), 0);
+    leader.renew(C, asking(&[B]), Some((1, true)), Some(0), 0);
     let mut first = None;
     for now in (0..6_000).step_by(250) {
-        leader.renew(A, asking(&[]), Some(1), Some(now), now);
+        leader.renew(A, asking(&[]), Some((1, true)), Some(now), now);
         if now >= 500 {
-            leader.renew(B, asking(&[]), Some(1), Some(now), now);
+            leader.renew(B, asking(&[]), Some((1, true)), Some(now), now);
         }
         if now > 0 {
             first = first.or(leader.verdicts(&voters(), A, now).first().copied());
         }
     }
     assert_eq!(first.map(|verdict| (verdict.node, verdict.complained_of)), Some((C, false)));
+}
+
+/// All renew every 250 ms, and C complains of B from 1 s on as it does at that time; who is expired until 12 s, and when was B last answered?
+fn while_c_complains(complaint: impl Fn(u64) -> Vec<(NodeId, u64)>, b: &Asking) -> (Vec<(u64, NodeId)>, u64) {
+    let mut leader = leader(&[A, B, C], 0);
+    leader.observe(&[(A, 1), (C, 1)], 0);
+    leader.observe(&[(A, 1), (B, b.incarnation), (C, 1)], 0);
+    let (mut expired, mut answered) = (Vec::new(), 0);
+    for now in (0..12_000).step_by(250) {
+        leader.renew(A, asking(&[]), Some((1, true)), Some(now), now);
+        if leader.renew(B, b.clone(), Some((b.incarnation, true)), Some(now), now) != Answer::Silence {
+            answered = now;
+        }
+        let complaints = if now < 1000 { vec![] } else { complaint(now) };
+        leader.renew(C, Asking { complaints, ..asking(&[]) }, Some((1, true)), Some(now), now);
+        expired.extend(leader.verdicts(&voters(), A, now).iter().map(|verdict| (now, verdict.node)));
+        if !expired.is_empty() {
+            break;
+        }
+    }
+    (expired, answered)
+}
+
+#[test]
+fn a_condemnation_ends_with_its_complaint() {
+    let until = |end| move |now: u64| if now < end { vec![(B, 1)] } else { vec![] };
+    assert_eq!(while_c_complains(until(12_000), &asking(&[])), (vec![(4000, B)], 1000), "it goes if nothing changes");
+    assert_eq!(while_c_complains(until(3_750), &asking(&[])), (vec![], 11_750));
+}
+
+#[test]
+fn a_complaint_of_an_earlier_incarnation_says_nothing_of_the_next() {
+    let b = Asking { incarnation: 2, ..asking(&[]) };
+    assert_eq!(while_c_complains(|_| vec![(B, 1)], &b), (vec![], 11_750));
+    assert_eq!(while_c_complains(|_| vec![(B, 2)], &b).0, [(4000, B)]);
+}
+
+#[test]
+fn nobody_is_expired_for_what_waits_for_its_disk() {
+    let b = Asking { hampered: true, ..asking(&[]) };
+    assert_eq!(while_c_complains(|_| vec![(B, 1)], &b), (vec![], 11_750));
+}
+
+#[test]
+fn who_complains_and_then_dies_takes_nobody_along() {
+    let mut leader = leader(&[A, B, C], 0);
+    let mut expired = Vec::new();
+    for now in (0..12_000).step_by(250) {
+        leader.renew(A, asking(&[]), Some((1, true)), Some(now), now);
+        leader.renew(B, asking(&[]), Some((1, true)), Some(now), now);
+        if now <= 1000 {
+            leader.renew(C, asking(&[B]), Some((1, true)), Some(now), now);
+        }
+        expired.extend(names(&leader.verdicts(&voters(), A, now)));
+    }
+    expired.dedup();
+    assert_eq!(expired, [C]);
 }
 
 #[test]
@@ -343,7 +406,7 @@ proptest::proptest! {
                 if *to_new && now < began {
                     continue;
                 }
-                if let Answer::Granted(granted) = leader.renew(B, asking(&[]), Some(1), Some(proof), now) {
+                if let Answer::Granted(granted) = leader.renew(B, asking(&[]), Some((1, true)), Some(proof), now) {
                     answers.push((*back, *sent, granted));
                 }
             }

@@ -1,7 +1,7 @@
 //! The journal of the log, and the thread that writes it.
 //!
-//! A record's head says what it is: an entry and its index, a truncation and from where, the marks, or how far the log is committed. Who reads them in order has the log: an
-//! entry replaces what stood at its index and behind, the last marks count. Marks are written whole at each change, so a segment can go when
+//! A record's head says what it is: an entry and its index, a truncation and from where, the hard state, or how far the log is committed. Who reads them in order has the log: an
+//! entry replaces what stood at its index and behind, the last hard state counts. It is written whole at each change, so a segment can go when
 //! all its entries are purged.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use holdfast_storage::journal::{Batch, ChoreDone, Journal, Location, OnCorruptio
 use parking_lot::{Condvar, Mutex};
 
 use super::memory::Found;
-use super::{Marks, OpenError};
+use super::{HardState, OpenError};
 use crate::clock::wall_ms;
 use crate::entry::{self, Entry, LogId};
 
@@ -30,14 +30,14 @@ const STOP_RETRIES: u32 = 10;
 
 const ENTRY: u8 = 1;
 const TRUNCATE: u8 = 2;
-const MARKS: u8 = 3;
+const HARD_STATE: u8 = 3;
 const COMMITTED: u8 = 4;
 
 /// What is to be written.
 pub(super) enum Written {
     Entries(Vec<Entry>),
     Truncate(u64),
-    Marks(Marks),
+    HardState(HardState),
 }
 
 /// A journal and what the thread knows of it.
@@ -45,8 +45,8 @@ pub(super) struct LogJournal {
     journal: Journal,
     /// The greatest index of an entry in each segment.
     segments: BTreeMap<u32, u64>,
-    /// Where the newest marks stand, without which nothing else counts.
-    marks_in: Option<u32>,
+    /// Where the newest hard state stands, without which nothing else counts.
+    hard_in: Option<u32>,
     purged: Option<u64>,
 }
 
@@ -59,18 +59,18 @@ pub(super) fn open(disk: Arc<dyn Disk>) -> Result<(LogJournal, Found), OpenError
     if replay.damaged {
         return Err(OpenError::Damaged("a record of unknown kind"));
     }
-    let Replay { entries, marks, committed, segments, .. } = replay;
+    let Replay { entries, hard, committed, segments, .. } = replay;
     let reader = journal.reader();
-    let marks_in = marks.map(|location| location.segment);
-    let marks: Marks = match marks {
-        None => Marks::default(),
+    let hard_in = hard.map(|location| location.segment);
+    let hard: HardState = match hard {
+        None => HardState::default(),
         Some(location) => {
             let tail = reader.read(location)?.tail;
-            postcard::from_bytes(&tail).map_err(|_| OpenError::Damaged("marks that cannot be read"))?
+            postcard::from_bytes(&tail).map_err(|_| OpenError::Damaged("a hard state that cannot be read"))?
         }
     };
-    let purged = marks.purged.map(|id| id.index);
-    let mut found = Found { marks, committed, entries: VecDeque::new() };
+    let purged = hard.purged.map(|id| id.index);
+    let mut found = Found { hard, committed, entries: VecDeque::new() };
     let first = purged.map_or(0, |index| index + 1);
     for (expected, (index, location)) in (first..).zip(entries.range(first..)) {
         if *index != expected {
@@ -81,16 +81,16 @@ pub(super) fn open(disk: Arc<dyn Disk>) -> Result<(LogJournal, Found), OpenError
         found.entries.push_back(entry);
     }
     // What is known to be committed is in the log, or was purged from it.
-    let last = found.entries.back().map(|entry| entry.log_id).or(found.marks.purged);
+    let last = found.entries.back().map(|entry| entry.log_id).or(found.hard.purged);
     found.committed = found.committed.min(last);
-    Ok((LogJournal { journal, segments, marks_in, purged }, found))
+    Ok((LogJournal { journal, segments, hard_in, purged }, found))
 }
 
 /// The records of a journal, in order.
 #[derive(Default)]
 struct Replay {
     entries: BTreeMap<u64, Location>,
-    marks: Option<Location>,
+    hard: Option<Location>,
     committed: Option<LogId>,
     segments: BTreeMap<u32, u64>,
     damaged: bool,
@@ -113,7 +113,7 @@ impl Replay {
                 Some(index) => drop(self.entries.split_off(&index)),
                 None => self.damaged = true,
             },
-            Some((&MARKS, [])) => self.marks = Some(location),
+            Some((&HARD_STATE, [])) => self.hard = Some(location),
             Some((&COMMITTED, rest)) => match entry::decode_log_id(&mut Bytes::copy_from_slice(rest)) {
                 Ok(id) => self.committed = Some(id),
                 Err(_) => self.damaged = true,
@@ -152,8 +152,13 @@ impl Writer {
     /// `finished` is called with the sequence number up to which all is on disk.
     pub fn start(journal: LogJournal, finished: impl Fn(u64) + Send + 'static) -> io::Result<Writer> {
         let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new() });
-        let mut writing =
-            Writing { shared: shared.clone(), log: journal, batch: Batch::new(), places: Vec::new(), marked: false };
+        let mut writing = Writing {
+            shared: shared.clone(),
+            log: journal,
+            batch: Batch::new(),
+            places: Vec::new(),
+            hard_written: false,
+        };
         let thread = std::thread::Builder::new().name("raft-log".to_owned()).spawn(move || writing.run(&finished))?;
         Ok(Writer { shared, thread: Mutex::new(Some(thread)) })
     }
@@ -199,8 +204,8 @@ struct Writing {
     batch: Batch,
     /// The entries in the batch: their indexes.
     places: Vec<u64>,
-    /// Whether marks are in the batch.
-    marked: bool,
+    /// Whether the hard state is in the batch.
+    hard_written: bool,
 }
 
 impl Writing {
@@ -245,7 +250,7 @@ impl Writing {
     fn write(&mut self, tasks: &[Task], committed: Option<LogId>) -> bool {
         self.batch.clear();
         self.places.clear();
-        self.marked = false;
+        self.hard_written = false;
         for task in tasks {
             self.record(&task.what);
         }
@@ -260,8 +265,8 @@ impl Writing {
                 Ok(placed) => {
                     let greatest = self.log.segments.entry(placed.segment()).or_insert(0);
                     *greatest = self.places.iter().copied().fold(*greatest, u64::max);
-                    if self.marked {
-                        self.log.marks_in = Some(placed.segment());
+                    if self.hard_written {
+                        self.log.hard_in = Some(placed.segment());
                     }
                     if refused > 0 {
                         tracing::info!("the Raft log is written again");
@@ -300,12 +305,12 @@ impl Writing {
                 }
             }
             Written::Truncate(index) => _ = self.batch.push(&head(TRUNCATE, *index), |_| {}),
-            Written::Marks(marks) => {
-                self.log.purged = marks.purged.map(|id| id.index);
-                self.marked = true;
+            Written::HardState(hard) => {
+                self.log.purged = hard.purged.map(|id| id.index);
+                self.hard_written = true;
                 // Plain data into memory: this cannot fail.
-                let bytes = postcard::to_allocvec(marks).unwrap_or_default();
-                self.batch.push(&[MARKS], |tail| tail.extend_from_slice(&bytes));
+                let bytes = postcard::to_allocvec(hard).unwrap_or_default();
+                self.batch.push(&[HARD_STATE], |tail| tail.extend_from_slice(&bytes));
             }
         }
     }
@@ -317,7 +322,7 @@ impl Writing {
             let front = self.log.journal.segments().next();
             let Some(front) = front else { return };
             let greatest = self.log.segments.get(&front.number).copied().unwrap_or(0);
-            if !front.sealed || greatest > purged || self.log.marks_in == Some(front.number) {
+            if !front.sealed || greatest > purged || self.log.hard_in == Some(front.number) {
                 return;
             }
             match self.log.journal.remove_front() {
@@ -349,7 +354,7 @@ impl Written {
     fn len(&self) -> usize {
         match self {
             Written::Entries(entries) => entries.iter().map(entry::encoded_len).sum(),
-            Written::Truncate(_) | Written::Marks(_) => 64,
+            Written::Truncate(_) | Written::HardState(_) => 64,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 
 use openraft::EntryPayload;
 
-use super::{Extent, Marks};
+use super::{Extent, HardState};
 use crate::clock::boot_ms;
 use crate::entry::{Entry, LogId, Vote};
 
@@ -22,15 +22,15 @@ struct Unwritten {
 /// What a start found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub marks: Marks,
+    pub hard: HardState,
     pub committed: Option<LogId>,
-    /// Without holes, the first one behind `marks.purged`.
+    /// Without holes, the first one behind `hard.purged`.
     pub entries: VecDeque<Entry>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    pub marks: Marks,
+    pub hard: HardState,
     pub committed: Option<LogId>,
     entries: VecDeque<Entry>,
     /// In the order of their sequence numbers.
@@ -42,13 +42,13 @@ pub(super) struct Memory {
 
 impl Memory {
     pub fn new(found: Found) -> Self {
-        let Found { marks, committed, entries } = found;
-        Self { marks, committed, entries, ..Self::default() }
+        let Found { hard, committed, entries } = found;
+        Self { hard, committed, entries, ..Self::default() }
     }
 
     /// The index of the first entry, or of the next one.
     fn first_index(&self) -> u64 {
-        match (self.entries.front(), self.marks.purged) {
+        match (self.entries.front(), self.hard.purged) {
             (Some(entry), _) => entry.log_id.index,
             (None, Some(purged)) => purged.index + 1,
             (None, None) => 0,
@@ -56,7 +56,7 @@ impl Memory {
     }
 
     pub fn last_log_id(&self) -> Option<LogId> {
-        self.entries.back().map(|entry| entry.log_id).or(self.marks.purged)
+        self.entries.back().map(|entry| entry.log_id).or(self.hard.purged)
     }
 
     /// Those in `range` that there are.
@@ -96,7 +96,7 @@ impl Memory {
         while self.entries.front().is_some_and(|entry| entry.log_id.index <= id.index) {
             self.entries.pop_front();
         }
-        self.marks.purged = self.marks.purged.max(Some(id));
+        self.hard.purged = self.hard.purged.max(Some(id));
     }
 
     /// Counts one more write, which waits from now on; `first` is the index of its first entry.
@@ -128,7 +128,7 @@ impl Memory {
         match self.unwritten.iter().find_map(|write| write.first) {
             None => self.last_log_id(),
             Some(first) => match first.checked_sub(self.first_index()) {
-                Some(0) | None => self.marks.purged,
+                Some(0) | None => self.hard.purged,
                 Some(place) => self.entries.get(place as usize - 1).map(|entry| entry.log_id),
             },
         }

@@ -49,21 +49,19 @@ const APPEND_ENTRIES_MAX: usize = 512;
 /// Why a log cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("Raft log: {0}")]
+    #[error("{0}. Is there room on the disk, and may the node read and write there?")]
     Io(#[from] std::io::Error),
-    #[error("Raft log: {0}")]
+    #[error("{0}")]
     Journal(#[from] holdfast_storage::journal::OpenError),
-    #[error("Raft log: {0}")]
+    #[error("{0}")]
     Read(#[from] holdfast_storage::journal::ReadError),
-    #[error(
-        "Raft log: {0}. A node that has lost its log must not come back under its old id: give it an empty data directory"
-    )]
+    #[error("{0}. A node that has lost its log must not come back under its old id: give it an empty data directory")]
     Damaged(&'static str),
 }
 
-/// What of a log is kept besides its entries.
+/// What must survive besides the entries: the hard state of Raft, and which cluster it is of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Marks {
+pub(crate) struct HardState {
     pub vote: Option<Vote>,
     pub purged: Option<LogId>,
     /// 0: this node is in no cluster yet.
@@ -108,16 +106,16 @@ impl LogStore {
 
     /// The cluster that this node is in, 0 for none.
     pub fn cluster(&self) -> u128 {
-        self.memory.lock().marks.cluster
+        self.memory.lock().hard.cluster
     }
 
     /// From now on this node is in `cluster`; returns when that is on disk.
     pub async fn join_cluster(&self, cluster: u128) {
         let sequence = {
             let mut memory = self.memory.lock();
-            memory.marks.cluster = cluster;
-            let marks = memory.marks.clone();
-            self.write(&mut memory, Written::Marks(marks))
+            memory.hard.cluster = cluster;
+            let hard = memory.hard.clone();
+            self.write(&mut memory, Written::HardState(hard))
         };
         self.reach(sequence).await;
     }
@@ -175,7 +173,7 @@ impl LogStore {
     fn write(&self, memory: &mut Memory, what: Written) -> u64 {
         let first = match &what {
             Written::Entries(entries) => entries.first().map(|entry| entry.log_id.index),
-            Written::Truncate(_) | Written::Marks(_) => None,
+            Written::Truncate(_) | Written::HardState(_) => None,
         };
         let sequence = memory.next_write(first);
         match &self.writer {
@@ -230,7 +228,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, StorageError> {
         let memory = self.memory.lock();
         let last_log_id = memory.last_log_id();
-        Ok(LogState { last_purged_log_id: memory.marks.purged, last_log_id })
+        Ok(LogState { last_purged_log_id: memory.hard.purged, last_log_id })
     }
 
     async fn get_log_reader(&mut self) -> LogStore {
@@ -240,16 +238,16 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
         let sequence = {
             let mut memory = self.memory.lock();
-            memory.marks.vote = Some(*vote);
-            let marks = memory.marks.clone();
-            self.write(&mut memory, Written::Marks(marks))
+            memory.hard.vote = Some(*vote);
+            let hard = memory.hard.clone();
+            self.write(&mut memory, Written::HardState(hard))
         };
         self.reach(sequence).await;
         Ok(())
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
-        Ok(self.memory.lock().marks.vote)
+        Ok(self.memory.lock().hard.vote)
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
@@ -292,8 +290,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
         let mut memory = self.memory.lock();
         memory.purge(log_id);
-        let marks = memory.marks.clone();
-        self.write(&mut memory, Written::Marks(marks));
+        let hard = memory.hard.clone();
+        self.write(&mut memory, Written::HardState(hard));
         Ok(())
     }
 }

@@ -6,7 +6,8 @@
 //! | ended, its Will with c | `Acquire` by b | claimed(c → b), as if clean |
 //! | claimed(a → b) | `Acquire` by c | claimed(a → c), the claim of b is lost |
 //! | claimed(a → b) | `Acquire` by a | connected(a), the claim is lost |
-//! | claimed(a → b) | `Settle` | connected(b) |
+//! | claimed(a → b) | `Detach` by a, or the end of a | how the connection ended is known |
+//! | claimed(a → b), that is known, no Will due | `Settle` | connected(b) |
 //! | claimed(a → b) | `Withdraw`, or the end of b | detached(a) |
 //! | missing | `Acquire`, not clean | missing: refused |
 //! | detached(a), missing, no Will to wait for | `Acquire` by b, clean | connected(b) |
@@ -15,19 +16,20 @@
 //! it is. What a connection brings, its expiry and its Will, is in the claim until then: for a connection that was never accepted nobody publishes
 //! a Will.
 //!
-//! The Will of the connection that a claim closes is due as after any end of a connection, and at once if the session is not
-//! resumed. While one is due the claim cannot be settled, so it is out before the client has its CONNACK. One that still waits is cancelled by
-//! the settling only.
+//! The client may have said goodbye on the connection that a claim closes, and only the holder can hear that. So the lease is *closing*
+//! until the holder says how the connection ended, or is dead: whether it has a Will, and whether its session goes on, is open, and no claim is settled. Then
+//! the Will is due as after any end of a connection, and at once if the session is not resumed; a withdrawn claim changes nothing of that. While a Will is
+//! due the claim cannot be settled either, so it is out before the client has its CONNACK. One that still waits is cancelled by the settling only.
 //!
-//! A holder may be cut off and serve the closed connection until it is expired. So until it says that it is closed, or is
-//! dead, nobody takes the lease without asking it, not even for a clean start.
+//! A holder may be cut off and serve the closed connection until it is expired. So while the lease is closing
+//! nobody takes it without asking the holder, not even for a clean start.
 
 use std::sync::Arc;
 
 use super::lease::{Acquisition, Flag, Lease, Phase, Turn};
 use super::leases::Leases;
 use super::nodes::NodeSlot;
-use super::table::LeaseKey;
+use super::table::{Entry, LeaseKey};
 use crate::command::{ClientId, Effect, LeaseWill, NodeId, Outcome, Refusal, SessionEpoch};
 
 /// A connection that waits.
@@ -47,9 +49,7 @@ pub(super) struct WaitingClaim {
 /// What the `Acquire` of somebody who is not the holder comes to.
 struct Approach {
     resumes: bool,
-    /// The session ends with the connection that is closed.
-    ends_now: bool,
-    /// The Will of the lease becomes due.
+    /// The Will of the lease, which waits, becomes due.
     releases_will: bool,
     /// Who has something to do first.
     asked: Option<NodeSlot>,
@@ -57,19 +57,18 @@ struct Approach {
 
 impl Approach {
     fn new(lease: &Lease, client: &str, taken: &Acquisition, turn: &Turn<'_>) -> Self {
-        let connected = lease.phase() == Phase::Connected;
-        let ends_now = connected && lease.expiry_secs == 0;
-        let resumes = !taken.clean && !lease.is_ended() && !ends_now;
-        let releases_will = lease.will.as_ref().is_some_and(|will| !resumes || (connected && will.delay_secs == 0));
+        let is_open = lease.phase() == Phase::Connected || lease.has(Flag::Closing);
+        let ends_with_it = is_open && lease.expiry_secs == 0;
+        let resumes = !taken.clean && !lease.is_ended() && !ends_with_it;
+        let releases_will = !is_open && !resumes && lease.will.is_some();
         let publisher = if releases_will { turn.nodes.publisher(lease.holder, client) } else { None };
         let publisher = publisher.filter(|publisher| *publisher != taken.by);
         let due_elsewhere = || {
             let is_due = lease.has(Flag::WillDue);
             if is_due { turn.wills.publisher_but(taken.by, client) } else { None }
         };
-        let asks_holder = connected || resumes || lease.has(Flag::Closing);
-        let asked = if asks_holder { Some(lease.holder) } else { publisher.or_else(due_elsewhere) };
-        Self { resumes, ends_now, releases_will, asked }
+        let asked = if is_open || resumes { Some(lease.holder) } else { publisher.or_else(due_elsewhere) };
+        Self { resumes, releases_will, asked }
     }
 }
 
@@ -127,10 +126,9 @@ impl Leases {
             let holder = lease.holder;
             self.tenure(holder).connected -= 1;
         }
-        turn.effects.push(Effect::Claimed { client: Arc::clone(&client), epoch, holder, by, clean });
-        if approach.ends_now {
-            self.end(key, turn);
-        } else if approach.releases_will {
+        let closing = self.table.lease(key).has(Flag::Closing);
+        turn.effects.push(Effect::Claimed { client: Arc::clone(&client), epoch, holder, by, clean, closing });
+        if approach.releases_will {
             self.release_will(key, turn);
         }
         self.will_bytes += taken.will.as_ref().map_or(0, |will| will.message.len() as u64);
@@ -139,6 +137,34 @@ impl Leases {
         self.claims.insert(client, claim);
         self.run_due(key, turn);
         Outcome::Claimed { epoch, holder, clean }
+    }
+
+    /// How the connection ended is known. What follows for a claim on the lease, which is disarmed, happens now, so that nobody settles before.
+    pub(super) fn end_closing(&mut self, key: LeaseKey, turn: &mut Turn<'_>) {
+        let Entry { client, lease } = self.table.entry(key);
+        if !lease.has(Flag::Closing) {
+            return;
+        }
+        let client = Arc::clone(client);
+        self.table.lease_mut(key).set(Flag::Closing, false);
+        let lease = self.table.lease(key);
+        let claim = if lease.has(Flag::Claimed) { self.claims.get(&client) } else { None };
+        let Some(clean) = claim.map(|claim| claim.clean) else {
+            return;
+        };
+        if !lease.is_ended() && lease.expiry_secs == 0 {
+            self.end(key, turn);
+        } else if clean || lease.next_event().is_some_and(|at| at <= turn.now) {
+            self.release_will(key, turn);
+        }
+    }
+
+    /// Tells the holder, who has said it, that the connection has ended for the claim.
+    pub(super) fn tell_closed(&self, key: LeaseKey, turn: &mut Turn<'_>) {
+        let Entry { client, lease } = self.table.entry(key);
+        if let Some(claim) = self.claims.get(client).filter(|_| lease.has(Flag::Claimed)) {
+            turn.effects.push(Effect::Closed { client: Arc::clone(client), epoch: claim.epoch, holder: claim.asked });
+        }
     }
 
     /// Whether that claim is under way; if so, where.
@@ -176,7 +202,11 @@ impl Leases {
         let Some(key) = self.find_claim(&client, epoch, by, turn) else {
             return Outcome::Refused(Refusal::NotClaimed);
         };
-        if self.table.lease(key).has(Flag::WillDue) {
+        let lease = self.table.lease(key);
+        if lease.has(Flag::Closing) {
+            return Outcome::Refused(Refusal::Closing);
+        }
+        if lease.has(Flag::WillDue) {
             return Outcome::Refused(Refusal::WillDue);
         }
         self.touch(key);

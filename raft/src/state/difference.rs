@@ -38,6 +38,8 @@ impl ControlState {
         }
         self.wills_until(newer, &mut effects);
         self.heirs_until(newer, &mut effects);
+        let closed = newer.leases.claims.iter().filter_map(|(client, claim)| self.closed_until(client, claim, newer));
+        effects.extend(closed);
         effects
     }
 
@@ -114,8 +116,8 @@ impl ControlState {
             effects.extend(self.claim_gone(client, claim, now, newer));
         }
         if let Some(now) = now.filter(|now| is_cut_off(old, now) && holder_now == Some(holder)) {
-            let (epoch, by, clean) = (now.last_epoch(), holder, false);
-            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean });
+            let (epoch, by, clean, closing) = (now.last_epoch(), holder, false, true);
+            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean, closing });
             effects.push(Effect::Withdrawn { client: Arc::clone(client), epoch, holder, by });
         }
         // It has passed to its heir and ended there, as far as this state knows.
@@ -178,11 +180,22 @@ impl ControlState {
         let by = newer.nodes.id(now.by);
         let before = self.leases.claims.get(client).filter(|before| before.epoch == epoch);
         if before.is_none() {
-            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean });
+            let lease = newer.leases.table.find(client).map(|key| newer.leases.table.lease(key));
+            let closing = lease.is_some_and(|lease| lease.has(Flag::Closing));
+            effects.push(Effect::Claimed { client: Arc::clone(client), epoch, holder, by, clean, closing });
         }
         if let Some(index) = cut.filter(|_| before.is_none_or(|before| before.cut != cut)) {
             effects.push(Effect::CutMade { client: Arc::clone(client), epoch, holder, by, index });
         }
+    }
+
+    /// Comes behind the Wills that are due with it. Another incarnation of the holder does not ask.
+    fn closed_until(&self, client: &ClientId, now: &WaitingClaim, newer: &Self) -> Option<Effect> {
+        let lease = |state: &Self| state.leases.table.find(client).map(|key| state.leases.table.lease(key).clone());
+        let before = self.leases.claims.get(client).filter(|before| before.epoch == now.epoch);
+        let (old, new) = before.and_then(|_| lease(self).zip(lease(newer)))?;
+        let is_known = old.has(Flag::Closing) && !new.has(Flag::Closing) && old.era == new.era;
+        is_known.then(|| Effect::Closed { client: Arc::clone(client), epoch: now.epoch, holder: now.asked })
     }
 
     fn wills_until(&self, newer: &Self, effects: &mut Vec<Effect>) {

@@ -93,7 +93,7 @@ const _: () = assert!(size_of::<Lease>() <= 64);
 pub(super) enum Flag {
     /// There is a claim on it.
     Claimed = 1,
-    /// A claim has ended the connection, and the holder, which may be slow to learn it, has not said that it is closed.
+    /// A claim has ended the connection, and the holder, which may be slow to learn it, has not said that it is closed, and how it ended.
     Closing = 2,
     /// A Will of the client is due, of this connection or an earlier one.
     WillDue = 4,
@@ -224,11 +224,14 @@ impl Lease {
     }
 
     /// Control time of the next thing that happens by itself. While a claim is under way the session does not end, and so its Will
-    /// waits for its whole delay.
+    /// waits for its whole delay. While nobody knows how the connection ended, nothing follows from that.
     pub(super) fn next_event(&self) -> Option<u64> {
         let Phase::Detached { since } = self.phase() else {
             return None;
         };
+        if self.has(Flag::Closing) {
+            return None;
+        }
         let expiry_secs = if self.has(Flag::Claimed) { u32::MAX } else { self.expiry_secs };
         match &self.will {
             Some(will) => Some(will_due(since, will, expiry_secs)),

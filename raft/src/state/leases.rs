@@ -92,11 +92,12 @@ impl Leases {
     fn pass_to_next_connection(&mut self, key: LeaseKey, clean: bool, turn: &mut Turn<'_>) -> bool {
         let lease = self.table.lease(key);
         let resumes = !clean && lease.expiry_secs != 0 && !lease.is_ended();
+        let is_open = lease.phase() == Phase::Connected || lease.has(Flag::Closing);
         let at_once = lease.will.as_ref().is_some_and(|will| will.delay_secs == 0);
         match lease.phase() {
             Phase::Ended => {}
             _ if !resumes => self.end(key, turn),
-            Phase::Connected if at_once => self.release_will(key, turn),
+            _ if is_open && at_once => self.release_will(key, turn),
             _ => {}
         }
         resumes
@@ -167,14 +168,17 @@ impl Leases {
         self.run_due(key, turn);
     }
 
-    /// The holder says that the connection which a claim has ended is closed. Its client may have said goodbye before.
+    /// The holder says that the connection which a claim has ended is closed. Its client may have said goodbye before, and with that when the
+    /// session expires.
     fn confirm_closed(&mut self, key: LeaseKey, left: Departure, turn: &mut Turn<'_>) {
         self.touch(key);
         self.disarm(key);
         if left.will == WillFate::Drop {
             self.drop_will(key);
         }
-        self.table.lease_mut(key).set(Flag::Closing, false);
+        self.table.lease_mut(key).expiry_secs = left.expiry_secs;
+        self.end_closing(key, turn);
+        self.tell_closed(key, turn);
         if !self.forget_if_over(key) {
             self.run_due(key, turn);
         }

@@ -5,8 +5,9 @@
 //! Until then it looks to everybody as if it had been. So an incarnation with a million sessions ends at once, and everything
 //! else goes on meanwhile.
 //!
-//! Passing on: who was connected has lost the connection when the era ended. If what the node had is lost with it, the
-//! session expires then. If it is to be *inherited*, claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
+//! Passing on: who was connected has lost the connection when the era ended, and a connection that a claim had closed has
+//! ended without a DISCONNECT. If what the node had is lost with it, the session expires then. If it is to be *inherited*,
+//! claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
 //! lease stays where it is, missing, until the node is back, or the heir with what it had ([`Command::Found`](crate::Command::Found)). A session
 //! that ends with its connection, or has expired meanwhile, has no heir.
 //!
@@ -168,13 +169,15 @@ impl Leases {
             self.table.lease_mut(key).enter(Phase::Detached { since: passage.since });
         }
         if inherits {
+            // It goes to the heir as after any end of a connection: nobody waits for it any more.
             self.withdraw_claim(key, turn);
+            self.end_closing(key, turn);
         }
-        self.table.lease_mut(key).set(Flag::Closing, false);
         if !(inherits && self.inherit(key, turn)) {
             if let Some(at) = passage.lost.filter(|_| !ended) {
                 self.lose_session(key, at, turn);
             }
+            self.end_closing(key, turn);
             self.table.lease_mut(key).era = self.tenures[holder.place()].era;
             self.table.give_to(key, holder);
         }
@@ -241,7 +244,8 @@ impl Leases {
     /// `by` has nothing of the session, which nobody has resumed since its connection ended.
     pub(super) fn lost(&mut self, client: ClientId, epoch: SessionEpoch, by: NodeSlot, turn: &mut Turn<'_>) -> Outcome {
         let waits = |lease: &Lease| {
-            let is_it = lease.holder == by && lease.epoch == epoch;
+            // How a connection ended that a claim closes is open, and so it has been resumed.
+            let is_it = lease.holder == by && lease.epoch == epoch && !lease.has(Flag::Closing);
             is_it && matches!(lease.phase(), Phase::Detached { .. })
         };
         let key = self.find_current(&client, turn).filter(|key| waits(self.table.lease(*key)));

@@ -21,14 +21,17 @@ const FRAME_BYTES_MAX: u32 = 16 * 1024 * 1024;
 /// Why a snapshot cannot be used.
 #[derive(Debug, Error)]
 pub enum SnapshotFault {
-    #[error("snapshot of the control state: {0}")]
+    #[error("{0}. Is there room on the disk, and may the node read and write there?")]
     Io(#[from] io::Error),
     #[error(
-        "the snapshot of the control state is damaged. A node that has lost its log must not come back under its old id: \
+        "it is damaged. A node that has lost its log must not come back under its old id: \
          give it an empty data directory"
     )]
     Damaged,
-    #[error("the snapshot of the control state cannot be restored: {0}")]
+    #[error(
+        "it cannot be restored: {0}. If a newer version of the program has written it, start that one; \
+         else give the node an empty data directory"
+    )]
     State(String),
     #[error("the node stops")]
     Stopped,

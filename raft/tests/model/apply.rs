@@ -16,10 +16,11 @@ impl State {
         let entry = self.log[usize::from(self.node(node).applied)];
         let state = self.node_mut(node);
         state.applied += 1;
-        let before = state.control;
+        let (before, served, greeted) = (state.control, state.connection, state.greeting);
         let outcome = state.control.apply(entry, without);
         self.follow_claim(node, (entry.by == node).then_some((entry.command, outcome)), without);
         self.follow_lease(node);
+        self.note_closed(node, served.or(greeted), served.is_none());
         if node == PUBLISHER {
             self.route_anew(&before, entry.command);
         }
@@ -67,6 +68,17 @@ impl State {
             state.disk = None;
         }
         state.wills_sent &= now.due;
+    }
+
+    /// A claim has closed the connection here.
+    fn note_closed(&mut self, node: Node, was: Option<Epoch>, never_served: bool) {
+        let state = self.node_mut(node);
+        let closing = state.control.lease.filter(|lease| lease.closing && lease.home() == node);
+        if let Some(epoch) = was.filter(|&epoch| closing.is_some_and(|lease| lease.epoch == epoch))
+            && state.connection.is_none()
+        {
+            state.closed = Some((epoch, never_served));
+        }
     }
 
     /// The publisher's node marks a cut, and voids the legs to a dead node.

@@ -7,7 +7,7 @@
 //!
 //! Read first: `apply.rs`, what a node does when it has applied an entry, and `steps.rs`, everything else that can happen.
 
-use super::control::{Claim, Control, Entry, Epoch, NODES, Node, Rule, Set, Will, has, only};
+use super::control::{Claim, Command, Control, Entry, Epoch, NODES, Node, Rule, Set, Will, has, only};
 
 /// The node of the publisher.
 pub const PUBLISHER: Node = 2;
@@ -21,6 +21,8 @@ pub struct Budget {
     pub cuts: u8,
     /// Connections that the client loses.
     pub drops: u8,
+    /// DISCONNECTs that a node hears.
+    pub goodbyes: u8,
     /// Claims that are given up: the deadline, or the client has gone away.
     pub withdrawals: u8,
     pub session_expiries: u8,
@@ -87,6 +89,8 @@ pub struct NodeState {
     pub greeting: Option<Epoch>,
     /// A connection that is served.
     pub connection: Option<Epoch>,
+    /// A connection that it closed for a claim, and, if it was never served, for which its Will does not count; still to be said.
+    pub closed: Option<(Epoch, bool)>,
     /// The last mark that came from the publisher's node, by the epoch of its claim.
     pub mark: Epoch,
     /// Wills that it published and that are not yet known to be done.
@@ -132,6 +136,8 @@ pub struct State {
     pub delivered_twice: bool,
     pub out_of_order: bool,
     pub wills_published: Set,
+    /// Epochs of connections that ended with a DISCONNECT.
+    pub goodbyes: Set,
     pub will_repeated: bool,
 }
 
@@ -147,6 +153,7 @@ impl State {
             taking: None,
             greeting: None,
             connection: None,
+            closed: None,
             mark: 0,
             wills_sent: 0,
         };
@@ -170,6 +177,7 @@ impl State {
             delivered_twice: false,
             out_of_order: false,
             wills_published: 0,
+            goodbyes: 0,
             will_repeated: false,
         }
     }
@@ -200,6 +208,12 @@ impl State {
     pub fn has_quorum(&self) -> bool {
         let up: Vec<Node> = (0..NODES).filter(|&node| self.node(node).up).collect();
         up.len() > 2 || (up.len() == 2 && !self.is_cut(up[0], up[1]))
+    }
+
+    /// A later connection to this node is on its way to its lease: then what the one before it said has been heard.
+    pub fn connects_anew(&self, node: Node) -> bool {
+        let unapplied = &self.log[usize::from(self.node(node).applied)..];
+        unapplied.iter().any(|entry| entry.by == node && matches!(entry.command, Command::Acquire { .. }))
     }
 
     /// The claim that `node`, as the home, has to answer.

@@ -51,6 +51,8 @@ pub enum Rule {
     WillOutlivesPublisher,
     /// The death of a session's home ends claims on it.
     ClaimEndsWithHolder,
+    /// How the connection ended that a claim closes is open until its home says it.
+    HomeSaysHowItEnded,
 }
 
 /// The Will of a connection.
@@ -89,7 +91,9 @@ pub struct Lease {
     pub epoch: Epoch,
     /// The connection that began the session. Only the first session of the model is subscribed.
     pub began: Epoch,
-    /// Connected: what would become due. Otherwise: waits for its delay.
+    /// A claim has ended the connection, and the home has not said how.
+    pub closing: bool,
+    /// Connected, or closing: what would become due. Otherwise: waits for its delay.
     pub will: Option<Will>,
     pub claim: Option<Claim>,
 }
@@ -119,6 +123,7 @@ pub enum Command {
     },
     Detach {
         epoch: Epoch,
+        goodbye: bool,
     },
     WillDone {
         epoch: Epoch,
@@ -164,6 +169,8 @@ pub struct Control {
     pub publishers: [Node; EPOCHS],
     pub became_due: Set,
     pub cancelled: Set,
+    /// Epochs whose Will went with a goodbye.
+    pub dropped: Set,
     /// Epochs that were connections of the lease.
     pub accepted: Set,
 }
@@ -171,7 +178,7 @@ pub struct Control {
 impl Control {
     /// The session and its connection are at node 0; everybody routes there.
     pub fn new(will: Option<Will>) -> Control {
-        let lease = Lease { holder: 0, phase: Phase::Connected, epoch: 1, began: 1, will, claim: None };
+        let lease = Lease { holder: 0, phase: Phase::Connected, epoch: 1, began: 1, closing: false, will, claim: None };
         Control {
             live: 0b111,
             incarnation: [1; NODES as usize],
@@ -182,6 +189,7 @@ impl Control {
             publishers: [0; EPOCHS],
             became_due: 0,
             cancelled: 0,
+            dropped: 0,
             accepted: only(1),
         }
     }
@@ -208,7 +216,7 @@ impl Control {
             Command::Cut { epoch } => return self.cut(epoch),
             Command::Settle { epoch } => return self.settle(epoch, without),
             Command::Withdraw { epoch } => return self.withdraw(epoch),
-            Command::Detach { epoch } => return self.detach(entry.by, epoch),
+            Command::Detach { epoch, goodbye } => return self.detach(entry.by, epoch, goodbye),
             Command::WillDone { epoch } => {
                 self.due &= !only(epoch);
                 self.publishers[usize::from(epoch)] = 0;
@@ -230,7 +238,7 @@ impl Control {
             let resumed = (!clean && lease.phase != Phase::Ending).then_some(lease.began);
             return self.connect(by, will, resumed);
         }
-        if lease.phase != Phase::Connected && clean && !will_waits {
+        if lease.phase != Phase::Connected && !lease.closing && clean && !will_waits {
             return self.connect(by, will, None);
         }
         if home_dead {
@@ -244,7 +252,8 @@ impl Control {
         self.last_epoch += 1;
         let epoch = self.last_epoch;
         let began = resumed.unwrap_or(epoch);
-        self.lease = Some(Lease { holder: by, phase: Phase::Connected, epoch, began, will, claim: None });
+        self.lease =
+            Some(Lease { holder: by, phase: Phase::Connected, epoch, began, closing: false, will, claim: None });
         self.routes = if began == 1 { only(by) } else { 0 };
         self.accepted |= only(epoch);
         Outcome::Connected(epoch)
@@ -254,9 +263,12 @@ impl Control {
         let Some(mut lease) = self.lease else { return Outcome::Refused };
         if lease.phase == Phase::Connected {
             lease.phase = Phase::Detached;
+            lease.closing = without != Some(Rule::HomeSaysHowItEnded);
             self.lease = Some(lease);
-            self.end_will(lease.epoch, clean);
-        } else if clean {
+            if !lease.closing {
+                self.end_will(clean);
+            }
+        } else if clean && !lease.closing {
             self.make_due();
         }
         let Some(mut lease) = self.lease else { return Outcome::Refused };
@@ -279,8 +291,8 @@ impl Control {
     /// The Will of the connection that a new one at the same node, or none, follows.
     fn close(&mut self, clean: bool) {
         let Some(lease) = self.lease else { return };
-        if lease.phase == Phase::Connected {
-            self.end_will(lease.epoch, clean);
+        if lease.phase == Phase::Connected || lease.closing {
+            self.end_will(clean);
         }
         if clean {
             self.make_due();
@@ -289,10 +301,9 @@ impl Control {
         }
     }
 
-    /// The connection `epoch` ends otherwise than by DISCONNECT: its Will is due, or waits for its delay.
-    fn end_will(&mut self, epoch: Epoch, now: bool) {
-        let Some(lease) = &mut self.lease else { return };
-        debug_assert_eq!(lease.epoch, epoch);
+    /// The connection has ended otherwise than by DISCONNECT: its Will is due, or waits for its delay.
+    fn end_will(&mut self, now: bool) {
+        let Some(lease) = &self.lease else { return };
         if now || lease.will == Some(Will::Immediate) {
             self.make_due();
         }
@@ -333,7 +344,8 @@ impl Control {
 
     fn settle(&mut self, epoch: Epoch, without: Option<Rule>) -> Outcome {
         let Some(claim) = self.claim().filter(|claim| claim.epoch == epoch) else { return Outcome::Refused };
-        if self.due != 0 && without != Some(Rule::WillBeforeSettle) {
+        let closing = self.lease.is_some_and(|lease| lease.closing) && without != Some(Rule::YieldBeforeService);
+        if closing || (self.due != 0 && without != Some(Rule::WillBeforeSettle)) {
             return Outcome::Refused;
         }
         self.cancel();
@@ -342,7 +354,7 @@ impl Control {
             _ => epoch,
         };
         let (holder, will) = (claim.by, claim.will);
-        self.lease = Some(Lease { holder, phase: Phase::Connected, epoch, began, will, claim: None });
+        self.lease = Some(Lease { holder, phase: Phase::Connected, epoch, began, closing: false, will, claim: None });
         self.routes = if began == 1 { only(holder) } else { 0 };
         self.accepted |= only(epoch);
         Outcome::Done
@@ -364,14 +376,26 @@ impl Control {
         self.end_if_done();
     }
 
-    fn detach(&mut self, by: Node, epoch: Epoch) -> Outcome {
-        match &mut self.lease {
-            Some(lease) if lease.holder == by && lease.phase == Phase::Connected && lease.epoch == epoch => {
-                lease.phase = Phase::Detached;
-                self.end_will(epoch, false);
-                Outcome::Done
-            }
-            _ => Outcome::Refused,
+    fn detach(&mut self, by: Node, epoch: Epoch, goodbye: bool) -> Outcome {
+        let Some(lease) = self.lease else { return Outcome::Refused };
+        let open = lease.phase == Phase::Connected || lease.closing;
+        if !open || lease.home() != by || lease.epoch != epoch {
+            return Outcome::Refused;
+        }
+        self.end_connection(goodbye);
+        Outcome::Done
+    }
+
+    /// It is known how the connection has ended, for a claim too if there is one.
+    fn end_connection(&mut self, goodbye: bool) {
+        let Some(lease) = &mut self.lease else { return };
+        lease.phase = Phase::Detached;
+        lease.closing = false;
+        let at_once = lease.claim.is_some_and(|claim| claim.clean);
+        if !goodbye {
+            self.end_will(at_once);
+        } else if lease.will.take().is_some() {
+            self.dropped |= only(lease.epoch);
         }
     }
 
@@ -403,11 +427,9 @@ impl Control {
     }
 
     fn end_connection_of(&mut self, node: Node) {
-        let Some(lease) = &mut self.lease else { return };
-        if lease.holder == node && lease.phase == Phase::Connected {
-            lease.phase = Phase::Detached;
-            let epoch = lease.epoch;
-            self.end_will(epoch, false);
+        let Some(lease) = self.lease.filter(|lease| lease.home() == node) else { return };
+        if lease.phase == Phase::Connected || lease.closing {
+            self.end_connection(false);
         }
     }
 
@@ -425,14 +447,14 @@ impl Control {
     }
 
     fn delay_over(&mut self) {
-        if self.lease.is_some_and(|lease| lease.phase != Phase::Connected) {
+        if self.lease.is_some_and(|lease| lease.phase != Phase::Connected && !lease.closing) {
             self.make_due();
         }
     }
 
     fn session_expires(&mut self) {
         let Some(lease) = &mut self.lease else { return };
-        if lease.phase == Phase::Detached && lease.claim.is_none() {
+        if lease.phase == Phase::Detached && !lease.closing && lease.claim.is_none() {
             lease.phase = Phase::Ending;
             self.routes = 0;
             self.make_due();

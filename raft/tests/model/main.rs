@@ -27,8 +27,16 @@ use cluster::{Budget, State};
 use control::{Rule, Will};
 use steps::Scenario;
 
-const NOTHING: Budget =
-    Budget { messages: 0, connects: 0, crashes: 0, cuts: 0, drops: 0, withdrawals: 0, session_expiries: 0 };
+const NOTHING: Budget = Budget {
+    messages: 0,
+    connects: 0,
+    crashes: 0,
+    cuts: 0,
+    drops: 0,
+    goodbyes: 0,
+    withdrawals: 0,
+    session_expiries: 0,
+};
 
 /// Nothing happens.
 const STILL: Scenario =
@@ -134,6 +142,16 @@ fn wills_of_clients_that_come_back_are_published_once() {
 }
 
 #[test]
+fn a_goodbye_at_the_moment_of_a_claim_leaves_no_will() {
+    for will in [Will::Immediate, Will::Delayed] {
+        let budget = Budget { connects: 2, goodbyes: 1, withdrawals: 1, ..NOTHING };
+        holds(Scenario { budget, will: Some(will), clean: true, ..STILL });
+    }
+    let budget = Budget { connects: 1, goodbyes: 1, crashes: 1, cuts: 1, ..NOTHING };
+    holds(Scenario { budget, will: Some(Will::Immediate), connect_at: &[1], clean: true, ..STILL });
+}
+
+#[test]
 fn clean_starts_and_the_end_of_the_session_keep_their_promises() {
     let budget = Budget { messages: 1, connects: 1, drops: 1, session_expiries: 1, ..NOTHING };
     holds(Scenario { budget, will: Some(Will::Delayed), clean: true, ..STILL });
@@ -186,4 +204,6 @@ fn each_rule_is_needed() {
     is_needed(Rule::WillStaysInClaim, properties::WILL_AT_MOST_ONCE, delayed);
     let immediate = Scenario { will: Some(Will::Immediate), ..died };
     is_needed(Rule::WillOutlivesPublisher, properties::EVERYTHING_ENDS, immediate);
+    let bye = Scenario { budget: Budget { connects: 1, goodbyes: 1, ..NOTHING }, connect_at: &[1], ..immediate };
+    is_needed(Rule::HomeSaysHowItEnded, properties::NO_WILL_AFTER_GOODBYE, bye);
 }

@@ -13,6 +13,7 @@ pub const NOTHING_LOST: &str = "an acknowledged message is in the session of its
 pub const NOTHING_TWICE: &str = "no message is delivered twice";
 pub const IN_ORDER: &str = "messages are delivered in their order";
 pub const WILL_AT_MOST_ONCE: &str = "a Will is published once, and only if it is due";
+pub const NO_WILL_AFTER_GOODBYE: &str = "a Will is not due after a DISCONNECT that its node has heard";
 pub const WILL_BEFORE_SUCCESSOR: &str = "a due Will is published before a later connection is served";
 /// Not a promise: without it an exploration would have shown nothing.
 pub const MOVED: &str = "a session has moved";
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Property<Scenario>> {
         Property::always(NOTHING_TWICE, |_, state: &State| !state.delivered_twice),
         Property::always(IN_ORDER, |_, state: &State| !state.out_of_order),
         Property::always(WILL_AT_MOST_ONCE, |_, state| will_at_most_once(state)),
+        Property::always(NO_WILL_AFTER_GOODBYE, |_, state: &State| state.goodbyes & state.head.became_due == 0),
         Property::always(WILL_BEFORE_SUCCESSOR, |_, state| will_before_successor(state)),
         Property::always(EVERYTHING_ENDS, |scenario: &Scenario, state| {
             let mut steps = Vec::new();
@@ -62,7 +64,8 @@ fn will_at_most_once(state: &State) -> bool {
     !state.will_repeated
         && state.wills_published & !head.became_due == 0
         && head.became_due & head.cancelled == 0
-        && (head.became_due | head.cancelled) & !head.accepted == 0
+        && head.dropped & (head.became_due | head.cancelled) == 0
+        && (head.became_due | head.cancelled | head.dropped) & !head.accepted == 0
 }
 
 fn will_before_successor(state: &State) -> bool {
@@ -75,7 +78,7 @@ fn is_quiet(scenario: &Scenario, state: &State) -> bool {
     let current = head.lease.filter(|lease| lease.phase == Phase::Connected).map(|lease| (lease.holder, lease.epoch));
     let serves = |(node, epoch)| state.node(node).connection == Some(epoch) || !state.node(node).up;
     let over = head.accepted & !current.map_or(0, |(_, epoch)| only(epoch));
-    let wills_done = scenario.will.is_none() || (head.became_due | head.cancelled) == over;
+    let wills_done = scenario.will.is_none() || (head.became_due | head.cancelled | head.dropped) == over;
     head.claim().is_none()
         && head.due == 0
         && head.became_due == state.wills_published

@@ -47,6 +47,10 @@ pub enum Step {
     Withdraw(Node),
     Deliver(Node),
     LoseConnection(Node),
+    /// The client says DISCONNECT, and its node hears it.
+    Goodbye(Node),
+    /// The home says that it has closed a connection for a claim.
+    SayClosed(Node),
     PublishWill {
         node: Node,
         epoch: Epoch,
@@ -141,7 +145,7 @@ impl Scenario {
         let asks = |home: &Node| state.asked_of(*home).is_some_and(|claim| claim.epoch == taking.epoch);
         let home = (0..NODES).find(|home| state.linked(*home, node) && asks(home))?;
         match taking.stage {
-            Stage::Asking if state.node(home).control.due == 0 && state.has_quorum() => {
+            Stage::Asking if may_yield(&state.node(home).control) && state.has_quorum() => {
                 Some(Step::Yield { home, to: node })
             }
             Stage::Holding(_) if self.may_send_state(state, home) => Some(Step::SendState { home, to: node }),
@@ -175,14 +179,19 @@ impl Scenario {
             if this.connection.is_some() && state.left.drops > 0 {
                 steps.push(Step::LoseConnection(node));
             }
+            if this.connection.is_some() && state.left.goodbyes > 0 && !state.connects_anew(node) {
+                steps.push(Step::Goodbye(node));
+            }
+            steps.extend(this.closed.map(|_| Step::SayClosed(node)));
             let sent = (1..=this.control.last_epoch).filter(|&epoch| has(this.wills_sent & state.head.due, epoch));
             steps.extend(sent.map(|epoch| Step::WillDone { node, epoch }));
         }
         let Some(lease) = state.head.lease else { return };
-        if lease.will.is_some() && lease.phase != Phase::Connected {
+        if lease.will.is_some() && lease.phase != Phase::Connected && !lease.closing {
             steps.push(Step::DelayOver);
         }
-        if state.left.session_expiries > 0 && lease.phase == Phase::Detached && lease.claim.is_none() {
+        let detached = lease.phase == Phase::Detached && !lease.closing && lease.claim.is_none();
+        if state.left.session_expiries > 0 && detached {
             steps.push(Step::SessionExpires);
         }
     }
@@ -229,7 +238,19 @@ impl Scenario {
             Step::LoseConnection(node) => {
                 state.left.drops -= 1;
                 if let Some(epoch) = state.node_mut(node).connection.take() {
-                    state.append(node, Command::Detach { epoch }, without);
+                    state.append(node, Command::Detach { epoch, goodbye: false }, without);
+                }
+            }
+            Step::Goodbye(node) => {
+                state.left.goodbyes -= 1;
+                if let Some(epoch) = state.node_mut(node).connection.take() {
+                    state.goodbyes |= only(epoch);
+                    state.append(node, Command::Detach { epoch, goodbye: true }, without);
+                }
+            }
+            Step::SayClosed(node) => {
+                if let Some((epoch, goodbye)) = state.node_mut(node).closed.take() {
+                    state.append(node, Command::Detach { epoch, goodbye }, without);
                 }
             }
             Step::PublishWill { node, epoch } => publish_will(state, node, epoch),
@@ -367,6 +388,11 @@ impl Scenario {
     }
 }
 
+/// There is nothing to come of the old connection.
+fn may_yield(control: &Control) -> bool {
+    control.due == 0 && control.lease.is_some_and(|lease| !lease.closing)
+}
+
 /// A dead process, or, when all others have complained, one of two that do not hear each other. Never below two of three.
 fn may_be_expired(state: &State, node: Node) -> bool {
     let unheard = (0..NODES).any(|other| state.is_cut(node, other) && state.acts(other));
@@ -380,6 +406,7 @@ fn forget_memory(state: &mut State, node: Node) {
     this.taking = None;
     this.greeting = None;
     this.connection = None;
+    this.closed = None;
     this.mark = 0;
     this.wills_sent = 0;
     this.control = Control::new(None);

@@ -91,6 +91,27 @@ fn files_that_it_names_are_checked_too() {
 }
 
 #[test]
+fn the_files_of_the_cluster_are_checked_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    let text = "[node]\nname = 'n1'\ndata_dir = 'data'\n[[listener]]\nbind = '127.0.0.1:1883'\nallow_anonymous = true\n\
+                [cluster]\nname = 'c'\nbind = '127.0.0.1:7946'\nseeds = ['127.0.0.1:7947']\nsecret_file = 'secret'\n\
+                tls = { cert = 'n1.crt', key = 'n1.key', ca = 'n1.crt' }\n";
+    std::fs::write(&path, text).unwrap();
+    let (code, _, err) = checked(Some(&path));
+    assert_eq!(code, USAGE, "{err}");
+    let (secret, cert) = (err.find("a.toml:11:15: secret_file: "), err.find("a.toml:12:16: cert: "));
+    assert!(secret.is_some() && secret < cert && err.lines().count() == 2, "{err}");
+    std::fs::write(dir.path().join("secret"), "changeme-changeme-changeme").unwrap();
+    write_pair(dir.path(), "n1");
+    let (code, _, err) = checked(Some(&path));
+    assert!(code == USAGE && err.contains("a.toml:11:15: ") && err.contains("holds a sample"), "{err}");
+    std::fs::write(dir.path().join("secret"), "0123456789abcdef").unwrap();
+    let (code, _, err) = checked(Some(&path));
+    assert_eq!(code, DONE, "{err}");
+}
+
+#[test]
 fn an_address_of_another_machine_is_a_warning() {
     // 192.0.2.0/24 is for documentation and nobody's (RFC 5737).
     let (code, out, err) = checked_text("[[listener]]\nbind = '192.0.2.1:1883'\nallow_anonymous = true\n");

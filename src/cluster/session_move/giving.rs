@@ -19,6 +19,8 @@ pub struct Claim {
     pub by: NodeId,
     /// Clean Start: only the end of the old connection is awaited.
     pub clean: bool,
+    /// The control state does not know yet how the old connection ended.
+    pub closing: bool,
 }
 
 /// One shard of one node, this one included: what routes, and says so by marks.
@@ -33,6 +35,10 @@ pub enum GivingEvent {
     Closed,
     /// The links, and the shards of this node, have acknowledged everything that the old connection published, QoS 0 too.
     PublishedSettled,
+    /// For the claim of `epoch` the control state knows how the old connection ended. What Wills are due with that has been heard.
+    EndKnown {
+        epoch: u64,
+    },
     /// No Will of this client is due.
     WillsDone,
     /// What [`GivingAction::MakeYield`] or [`GivingAction::MakeState`] asked for.
@@ -64,7 +70,8 @@ pub enum GivingEvent {
 /// What the shard of the holder has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivingAction {
-    /// Close the connection, with 0x8E, if there is one. To be answered with `Closed`, `PublishedSettled`, `WillsDone`, in any order.
+    /// Close the connection, with 0x8E, if there is one, and say to the control state how it ended. To be answered with `Closed`, `PublishedSettled`,
+    /// `WillsDone`, in any order.
     Close,
     /// Make the next part of the subscriptions, `first`: from the beginning. To be answered with `Made` or `Absent`.
     MakeYield { first: bool },
@@ -103,6 +110,8 @@ pub struct Giving {
     claim: Claim,
     closed: bool,
     settled: bool,
+    /// Until then nobody knows whether there is a Will, or a session, and what is said of Wills is said too early.
+    end_known: bool,
     wills_done: bool,
     phase: Phase,
     /// The number of the part that is made next.
@@ -117,9 +126,10 @@ impl Giving {
     /// The claim is applied here.
     pub fn new(claim: Claim) -> (Giving, GivingActions) {
         let giving = Giving {
-            claim,
             closed: false,
             settled: false,
+            end_known: !claim.closing,
+            claim,
             wills_done: false,
             phase: Phase::Quieting,
             next: 0,
@@ -152,7 +162,8 @@ impl Giving {
             GivingEvent::Claimed(claim) => return self.claimed(claim),
             GivingEvent::Closed => self.closed = true,
             GivingEvent::PublishedSettled => self.settled = true,
-            GivingEvent::WillsDone => self.wills_done = true,
+            GivingEvent::EndKnown { epoch } => self.end_known |= epoch == self.claim.epoch,
+            GivingEvent::WillsDone => self.wills_done = self.end_known,
             GivingEvent::Made { last, bytes } => return self.made(last, bytes),
             GivingEvent::Absent => return self.absent(),
             GivingEvent::CutMade { index, sources } => return self.cut_made(index, &sources),
@@ -173,11 +184,13 @@ impl Giving {
         smallvec![action]
     }
 
-    /// The new claimant gets everything from the beginning. The connection that was there is closed for the first one already.
+    /// The new claimant gets everything from the beginning. The connection that was there is closed for the first one already; its Will may
+    /// be due for the new one.
     fn claimed(&mut self, claim: Claim) -> GivingActions {
         if claim.epoch <= self.claim.epoch {
             return GivingActions::new();
         }
+        (self.end_known, self.wills_done) = (!claim.closing, false);
         self.claim = claim;
         self.phase = Phase::Quieting;
         self.next = 0;
@@ -187,7 +200,7 @@ impl Giving {
     }
 
     fn look_whether_quiet(&mut self) -> GivingActions {
-        if self.phase != Phase::Quieting || !(self.closed && self.settled && self.wills_done) {
+        if self.phase != Phase::Quieting || !(self.closed && self.settled && self.end_known && self.wills_done) {
             return GivingActions::new();
         }
         self.phase = Phase::Yielding;

@@ -40,9 +40,9 @@ pub enum TakingEvent {
     Settled {
         session_present: bool,
     },
-    /// `will_due`: because a Will of the client is still to be published.
+    /// `again`: because a Will of the client is still to be published, or nobody knows whether one is.
     SettleRefused {
-        will_due: bool,
+        again: bool,
     },
     /// Something cannot be done here: the parts are no session, it is too large, the disk fails, the cut was refused.
     Failed,
@@ -52,8 +52,6 @@ pub enum TakingEvent {
     HolderGone,
     /// This node has been given up by the others, and knows nothing of what was applied last.
     Expelled,
-    /// The connection is gone that waits for its CONNACK.
-    ClientGone,
 }
 
 /// What the shard of the claimant has to do.
@@ -71,7 +69,6 @@ pub enum TakingAction {
     /// The next part of the state: to be written down as it comes.
     Take {
         bytes: Bytes,
-        last: bool,
     },
     /// The state is complete: append what was held and the state does not have. Answer `Kept` when all of it is.
     Adopt,
@@ -181,7 +178,7 @@ impl Taking {
             }
             (TakingEvent::CutMade | TakingEvent::Kept, _) => TakingActions::new(),
             (TakingEvent::Settled { session_present }, Phase::Settling) => self.settled(session_present),
-            (TakingEvent::SettleRefused { will_due }, Phase::Settling) => self.settle_refused(now, will_due),
+            (TakingEvent::SettleRefused { again }, Phase::Settling) => self.settle_refused(now, again),
             (TakingEvent::Settled { .. } | TakingEvent::SettleRefused { .. }, _) => TakingActions::new(),
             (TakingEvent::Failed, _) => self.give_up(),
             (TakingEvent::ClaimLost, _) => self.claim_lost(),
@@ -191,10 +188,6 @@ impl Taking {
                 TakingActions::new()
             }
             (TakingEvent::HolderGone, _) => self.give_up(),
-            (TakingEvent::ClientGone, _) => {
-                self.abandoned = true;
-                self.give_up()
-            }
         }
     }
 
@@ -258,7 +251,7 @@ impl Taking {
     }
 
     fn took(&mut self, now: u64, last: bool, bytes: Bytes) -> TakingActions {
-        let take = TakingAction::Take { bytes, last };
+        let take = TakingAction::Take { bytes };
         if last {
             self.enter(Phase::Adopting, now);
             return smallvec![take, TakingAction::Adopt];
@@ -276,8 +269,8 @@ impl Taking {
     }
 
     /// A Will that fell due meanwhile is published by the holder first.
-    fn settle_refused(&mut self, now: u64, will_due: bool) -> TakingActions {
-        if will_due && !self.holder_gone && !self.abandoned {
+    fn settle_refused(&mut self, now: u64, again: bool) -> TakingActions {
+        if again && !self.holder_gone && !self.abandoned {
             self.phase = Phase::SettlingAgain(now + self.patience.settle_again_ms);
             return TakingActions::new();
         }

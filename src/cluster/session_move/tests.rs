@@ -15,7 +15,7 @@ const C: NodeId = NodeId(3);
 const PATIENCE: Patience = Patience { ask_every_ms: 500, give_up_ms: 5_000, settle_again_ms: 100 };
 
 fn claim(epoch: u64, clean: bool) -> Claim {
-    Claim { client: "c".into(), epoch, by: B, clean }
+    Claim { client: "c".into(), epoch, by: B, clean, closing: true }
 }
 
 fn ask(epoch: u64, number: u32) -> SessionFrame {
@@ -40,8 +40,10 @@ fn made(kind: u8, number: u8, last: bool) -> GivingEvent {
 }
 
 fn quiet(giving: &mut Giving) -> GivingActions {
-    assert!(giving.handle(GivingEvent::WillsDone).is_empty());
+    let epoch = giving.claim().epoch;
     assert!(giving.handle(GivingEvent::Closed).is_empty());
+    assert!(giving.handle(GivingEvent::EndKnown { epoch }).is_empty());
+    assert!(giving.handle(GivingEvent::WillsDone).is_empty());
     giving.handle(GivingEvent::PublishedSettled)
 }
 
@@ -89,13 +91,13 @@ fn a_move_walks_through_its_steps() {
     assert!(giving.has_begun_state());
 
     assert_eq!(&giving.handle(made(b's', 2, false))[..], [Give::Send(state(7, 2, false))]);
-    let take = |number: u8, last| Take::Take { bytes: Bytes::from(vec![b's', number]), last };
+    let take = |number: u8| Take::Take { bytes: Bytes::from(vec![b's', number]) };
     let actions = taking.handle(4, TakingEvent::Frame(state(7, 2, false)));
-    assert_eq!(&actions[..], [take(2, false), Take::Send(ask(7, 3))]);
+    assert_eq!(&actions[..], [take(2), Take::Send(ask(7, 3))]);
     assert_eq!(&giving.handle(GivingEvent::Frame(ask(7, 3)))[..], [Give::MakeState { first: false }]);
     assert_eq!(&giving.handle(made(b's', 3, true))[..], [Give::Send(state(7, 3, true))]);
     let actions = taking.handle(5, TakingEvent::Frame(state(7, 3, true)));
-    assert_eq!(&actions[..], [take(3, true), Take::Adopt]);
+    assert_eq!(&actions[..], [take(3), Take::Adopt]);
     assert_eq!(&taking.handle(6, TakingEvent::Kept)[..], [Take::ProposeSettle]);
     let actions = taking.handle(7, TakingEvent::Settled { session_present: true });
     assert_eq!(&actions[..], [Take::Connack { session_present: true }]);
@@ -117,6 +119,39 @@ fn a_clean_claim_waits_for_the_end_of_the_old_connection_alone() {
 }
 
 #[test]
+fn nothing_is_yielded_before_it_is_known_how_the_old_connection_ended_and_its_will_is_out() {
+    for clean in [false, true] {
+        let yields = |actions: GivingActions| {
+            let nothing = Give::Send(nothing(7, 0));
+            assert_eq!(&actions[..], [if clean { nothing } else { Give::MakeYield { first: true } }]);
+        };
+        let (mut giving, _) = Giving::new(claim(7, clean));
+        let too_early = [GivingEvent::Closed, GivingEvent::PublishedSettled, GivingEvent::WillsDone];
+        for event in too_early.into_iter().chain([GivingEvent::EndKnown { epoch: 6 }, GivingEvent::WillsDone]) {
+            assert!(giving.handle(event.clone()).is_empty(), "{event:?}");
+        }
+        assert!(giving.handle(GivingEvent::EndKnown { epoch: 7 }).is_empty(), "its Will may be due");
+        yields(giving.handle(GivingEvent::WillsDone));
+
+        let (mut giving, _) = Giving::new(Claim { closing: false, ..claim(7, clean) });
+        giving.handle(GivingEvent::Closed);
+        giving.handle(GivingEvent::PublishedSettled);
+        yields(giving.handle(GivingEvent::WillsDone));
+    }
+}
+
+#[test]
+fn a_newer_claim_waits_for_the_end_of_the_old_connection_too() {
+    let (mut giving, _) = Giving::new(claim(7, false));
+    giving.handle(GivingEvent::Closed);
+    giving.handle(GivingEvent::PublishedSettled);
+    assert!(giving.handle(GivingEvent::Claimed(claim(9, false))).is_empty());
+    assert!(giving.handle(GivingEvent::WillsDone).is_empty());
+    assert!(giving.handle(GivingEvent::EndKnown { epoch: 9 }).is_empty());
+    assert_eq!(&giving.handle(GivingEvent::WillsDone)[..], [Give::MakeYield { first: true }]);
+}
+
+#[test]
 fn a_holder_without_the_session_yields_nothing() {
     let (mut giving, _) = Giving::new(claim(7, false));
     assert_eq!(&quiet(&mut giving)[..], [Give::MakeYield { first: true }]);
@@ -128,8 +163,9 @@ fn a_holder_without_the_session_yields_nothing() {
 fn a_newer_claim_begins_anew_and_frames_of_the_older_one_count_no_more() {
     let mut giving = yielded();
     assert!(giving.handle(GivingEvent::Claimed(claim(6, false))).is_empty(), "older ones are late");
-    let newer = Claim { by: C, ..claim(9, false) };
-    assert_eq!(&giving.handle(GivingEvent::Claimed(newer))[..], [Give::MakeYield { first: true }]);
+    let newer = Claim { by: C, closing: false, ..claim(9, false) };
+    assert!(giving.handle(GivingEvent::Claimed(newer)).is_empty(), "a Will may be due for it");
+    assert_eq!(&giving.handle(GivingEvent::WillsDone)[..], [Give::MakeYield { first: true }]);
     assert!(giving.handle(GivingEvent::Frame(ask(7, 1))).is_empty());
     assert!(giving.handle(cut(40, &[])).is_empty(), "a cut before the yield is another claim's");
     assert_eq!(&giving.handle(made(b'y', 0, true))[..], [Give::Send(yields(9, 0, true))]);
@@ -164,7 +200,7 @@ fn taking_in(phase: usize) -> Taking {
         TakingEvent::CutMade,
         TakingEvent::Frame(state(7, 1, true)),
         TakingEvent::Kept,
-        TakingEvent::SettleRefused { will_due: true },
+        TakingEvent::SettleRefused { again: true },
     ];
     for event in steps.into_iter().take(phase) {
         taking.handle(0, event);
@@ -177,7 +213,7 @@ const PHASES: usize = 6;
 
 #[test]
 fn a_claimant_that_gives_up_withdraws_unless_it_may_have_the_session_already() {
-    let ends = [TakingEvent::Failed, TakingEvent::HolderGone, TakingEvent::ClientGone, TakingEvent::Time];
+    let ends = [TakingEvent::Failed, TakingEvent::HolderGone, TakingEvent::Time];
     for (phase, event) in (0..PHASES).flat_map(|phase| ends.iter().map(move |event| (phase, event.clone()))) {
         let mut taking = taking_in(phase);
         let now = if event == TakingEvent::Time { 5_000 } else { 0 };
@@ -185,7 +221,7 @@ fn a_claimant_that_gives_up_withdraws_unless_it_may_have_the_session_already() {
         let refused = actions.contains(&Take::Refuse(Refusal::Unavailable));
         if phase != SETTLING {
             assert!(actions.ends_with(&[Take::ProposeWithdraw, Take::Drop]), "{phase} {event:?}: {actions:?}");
-            assert_eq!(refused, event != TakingEvent::ClientGone);
+            assert!(refused);
             assert!(taking.is_done());
             continue;
         }
@@ -196,7 +232,7 @@ fn a_claimant_that_gives_up_withdraws_unless_it_may_have_the_session_already() {
             assert_eq!(&settled[..], [Take::Connack { session_present: true }], "it was before");
             continue;
         }
-        assert_eq!(refused, event != TakingEvent::ClientGone);
+        assert!(refused);
         assert_eq!(taking.due(), None);
         assert!(taking.handle(now, TakingEvent::Failed).is_empty());
         assert_eq!(&taking.handle(now, TakingEvent::Settled { session_present: true })[..], [Take::Leave]);
@@ -204,22 +240,22 @@ fn a_claimant_that_gives_up_withdraws_unless_it_may_have_the_session_already() {
 }
 
 #[test]
-fn a_settling_that_is_refused_ends_the_claim_unless_a_will_is_due() {
-    for (gone, will_due) in [(false, false), (true, true), (true, false)] {
+fn a_settling_that_is_refused_ends_the_claim_unless_it_is_worth_another_try() {
+    for (gone, again) in [(false, false), (true, true), (true, false)] {
         let mut taking = taking_in(SETTLING);
         if gone {
             taking.handle(0, TakingEvent::HolderGone);
         }
-        let actions = taking.handle(1, TakingEvent::SettleRefused { will_due });
+        let actions = taking.handle(1, TakingEvent::SettleRefused { again });
         assert_eq!(&actions[..], [Take::Refuse(Refusal::Unavailable), Take::ProposeWithdraw, Take::Drop]);
     }
     let mut taking = taking_in(SETTLING);
-    assert!(taking.handle(10, TakingEvent::SettleRefused { will_due: true }).is_empty());
+    assert!(taking.handle(10, TakingEvent::SettleRefused { again: true }).is_empty());
     assert_eq!(taking.due(), Some(110));
     assert!(taking.handle(109, TakingEvent::Time).is_empty());
     assert_eq!(&taking.handle(110, TakingEvent::Time)[..], [Take::ProposeSettle]);
-    taking.handle(110, TakingEvent::ClientGone);
-    let actions = taking.handle(111, TakingEvent::SettleRefused { will_due: true });
+    taking.handle(110, TakingEvent::Failed);
+    let actions = taking.handle(111, TakingEvent::SettleRefused { again: true });
     assert_eq!(&actions[..], [Take::ProposeWithdraw, Take::Drop], "nobody waits for it");
 }
 

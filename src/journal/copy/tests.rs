@@ -37,6 +37,7 @@ fn queued(message: &Arc<Message>, ids: &[u32], share: Option<&str>) -> Queued {
         subscription_ids: SubscriptionIds::from_slice(ids),
         share: share.map(Arc::from),
         kept: true,
+        awaited: false,
     }
 }
 

@@ -353,6 +353,7 @@ impl Import {
             subscription_ids: SubscriptionIds::from_slice(&line.subscription_ids),
             share: line.share.map(Into::into),
             kept: true,
+            awaited: false,
         };
         Ok((queued, needed.entry))
     }

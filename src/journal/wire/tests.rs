@@ -80,6 +80,7 @@ fn message(position: Position, topic: &str, qos: u8, packet_id: Option<u16>, ids
         subscription_ids: SubscriptionIds::from_slice(ids),
         share: None,
         kept: true,
+        awaited: false,
     };
     let mut out = Vec::new();
     let packet_id = packet_id.and_then(PacketId::new);

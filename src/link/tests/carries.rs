@@ -22,8 +22,8 @@ fn frames_come_in_order_and_whole() {
             assert!(payload.iter().all(|byte| usize::from(*byte) == kind));
         }
     }
-    assert_eq!(two.links.broadcast(Lane::Control, 9, &Bytes::from_static(b"x")), 1);
-    one.until("the broadcast", |seen| matches!(seen, Seen::Frame(_, Lane::Control, 9, _)).then_some(()));
+    assert!(two.links.send(one.id(), Lane::Control, 9, Bytes::from_static(b"x")));
+    one.until("the frame", |seen| matches!(seen, Seen::Frame(_, Lane::Control, 9, _)).then_some(()));
 }
 
 #[test]

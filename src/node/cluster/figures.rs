@@ -13,6 +13,7 @@ use super::plane::ClusterPlane;
 /// Writes all of it.
 pub(super) fn write(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlane, unanswered: u64) {
     shards(out, metrics);
+    of_shares(out, metrics);
     if let Some(group) = plane.group() {
         control_state(out, group);
     }
@@ -36,11 +37,31 @@ fn shards(out: &mut Exposition, metrics: &Metrics) {
         .sample(&[("direction", "out")], sum(|shard| &shard.sessions_given))
         .sample(&[("direction", "in")], sum(|shard| &shard.sessions_taken));
     out.single(
+        "data_connections_unread_total",
+        Kind::Counter,
+        "Data connections closed because the other node did not read the answers.",
+        sum(|shard| &shard.links_unread),
+    );
+    out.single(
         "subscribes_timed_out_total",
         Kind::Counter,
         "SUBSCRIBE packets that were refused because not every node routed for them in time.",
         sum(|shard| &shard.subscribes_timed_out),
     );
+}
+
+fn of_shares(out: &mut Exposition, metrics: &Metrics) {
+    let sum = |pick: fn(&ShardMetrics) -> &Counter| metrics.sum(pick) as f64;
+    let help = "Messages of share groups that another node refused, as it had no member for them.";
+    out.single("share_refusals_total", Kind::Counter, help, sum(|shard| &shard.shares_refused));
+    let help = "What is not kept any more of messages of share groups for the case that a node dies.";
+    out.family("share_forgotten_total", Kind::Counter, help)
+        .sample(&[("what", "message")], sum(|shard| &shard.shares_forgotten))
+        .sample(&[("what", "answer")], sum(|shard| &shard.share_answers_forgotten));
+    let help = "Messages of share groups that are kept until a member has them for good.";
+    out.single("share_kept_messages", Kind::Gauge, help, sum(|shard| &shard.shares_kept));
+    let help = "The bytes of these messages.";
+    out.single("share_kept_bytes", Kind::Gauge, help, sum(|shard| &shard.shares_kept_bytes));
 }
 
 fn control_state(out: &mut Exposition, group: &Group) {

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use holdfast_raft::{Command, Group, LeaseImage, NodeId, Outcome, RegisterError, WillFate};
+use holdfast_raft::{Command, Fitness, Group, LeaseImage, NodeId, Outcome, RegisterError, WillFate};
 use holdfast_storage::Storage;
 
 use crate::limits;
@@ -52,6 +52,10 @@ const REGISTER_PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 /// Until a node that cannot agree with any other about retained messages serves all the same, when no other one is linked.
 const NOBODY_PATIENCE: Duration = Duration::from_secs(5);
+/// The same when others are linked, and no round with any of them comes to its end. A round that is under way and goes on is not cut off.
+const AGREE_PATIENCE: Duration = Duration::from_secs(60);
+/// Until routes that not every node has confirmed are announced once more.
+const ROUTED_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Life {
     pub async fn run(mut self) {
@@ -79,6 +83,9 @@ impl Life {
                 }
                 _ = expulsions.changed() => {}
             }
+            if self.group.is_stopping() {
+                return;
+            }
             if *leaving.borrow() {
                 self.stage.send_replace(Stage::Joining("the node leaves its cluster".to_owned()));
                 continue;
@@ -102,6 +109,10 @@ impl Life {
                 Err(RegisterError::Deadline(why)) => {
                     info!(event = "joining", "not yet one of the cluster: {why}");
                     self.stage.send_replace(Stage::Joining(why));
+                }
+                Err(RegisterError::Removed) => {
+                    self.plane.note_removed();
+                    return false;
                 }
                 Err(RegisterError::Stopped) => return false,
             }
@@ -190,18 +201,24 @@ impl Life {
 
     /// Every node routes for this one's sessions, before a client hears from it.
     async fn announce_routes(&self) {
-        let commands = {
-            let _order = self.shared.index.route_order();
-            all_routes(&self.shared)
-        };
-        let mut last = 0;
-        for command in commands {
-            if let Ok(Outcome::Routed { index }) = self.plane.propose_own(command).await {
-                last = last.max(index);
+        loop {
+            let commands = {
+                let _order = self.shared.index.route_order();
+                all_routes(&self.shared)
+            };
+            let mut last = 0;
+            for command in commands {
+                if let Ok(Outcome::Routed { index }) = self.plane.propose_own(command).await {
+                    last = last.max(index);
+                }
             }
+            let _ = self.plane.propose_own(Command::RoutesComplete).await;
+            if self.plane.routed_everywhere(last, ROUTED_PATIENCE).await {
+                return;
+            }
+            // Every node says anew how far it is when it has applied them once more.
+            warn!(event = "routes", "not every node has said that it routes to this one: it is asked again");
         }
-        let _ = self.plane.propose_own(Command::RoutesComplete).await;
-        self.plane.routed_everywhere(last).await;
     }
 
     /// With one other node that is live, whichever answers first; a node that is alone has nobody to ask.
@@ -221,6 +238,13 @@ impl Life {
             }
             if linked.is_empty() && began.elapsed() > NOBODY_PATIENCE {
                 warn!(event = "retained_sync", "no other node is linked: retained messages are as they were here");
+                return;
+            }
+            if began.elapsed() > AGREE_PATIENCE {
+                warn!(
+                    event = "retained_sync",
+                    "no other node answers to the end: retained messages are as they are here, and are compared again later"
+                );
                 return;
             }
             sleep(AGAIN).await;
@@ -259,11 +283,18 @@ impl Work {
         Work { shared, storage, lease_ms, committed: Mutex::new((0, now)) }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub fn fitness(&self) -> Fitness {
         let now = self.shared.clock.now();
         let turns =
             self.shared.metrics.shards.iter().all(|shard| now.saturating_sub(shard.beat_at.get()) < self.lease_ms);
-        turns && self.commits(now)
+        let commits = self.commits(now);
+        match (turns, self.shared.storage_level.is_failing()) {
+            (false, _) => Fitness::Unfit,
+            // A disk that is full or fails is told to clients; it does not hang.
+            (true, true) => Fitness::Hampered,
+            (true, false) if commits => Fitness::Fit,
+            (true, false) => Fitness::Unfit,
+        }
     }
 
     fn commits(&self, now: u64) -> bool {
@@ -276,7 +307,6 @@ impl Work {
         if batches != committed.0 || !pending {
             *committed = (batches, now);
         }
-        // A disk that is full or fails is told to clients; it does not hang.
-        now.saturating_sub(committed.1) < self.lease_ms || self.shared.storage_level.is_failing()
+        now.saturating_sub(committed.1) < self.lease_ms
     }
 }

@@ -197,8 +197,8 @@ async fn group(
         Arc::new(move || plane.stuck_nodes(lease_ms))
     };
     let work = life::Work::new(shared.clone(), storage.clone(), lease_ms);
-    let may_renew = Arc::new(move || work.is_done());
+    let fitness = Arc::new(move || work.fitness());
     let network = Arc::new(GroupNetwork(plane.clone()));
     let ear = Arc::new(Ear(plane.clone()));
-    Ok(Group::start(options, network, ear, complaints, may_renew).await?)
+    Ok(Group::start(options, network, ear, complaints, fitness).await?)
 }

@@ -9,21 +9,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use holdfast_raft::{
-    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, NodeId, Outcome, ShareMembers, ShareRoute,
+    Applied, AppliedEntry, Audience, Command, ControlState, Effect, Group, Incarnation, NodeId, Outcome, Refusal,
+    ShareMembers, ShareRoute,
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
+use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
-use crate::node::control::unroute;
 use crate::shard::mailbox::{Event, Ticket, Turned};
-use crate::shard::{ControlPlane, Shared};
+use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
@@ -62,20 +64,23 @@ pub(in crate::node) struct ClusterPlane {
     /// Filters without subscriber, and from when on nobody should send for them.
     lingering: Mutex<VecDeque<(u64, Arc<str>)>>,
     linger_ms: u64,
-    /// What each node owes each shard: bytes, and for how long nothing was accepted.
-    owed: Mutex<HashMap<(NodeId, ShardId), (usize, u64)>>,
+    /// What each node owes each shard.
+    owed: Mutex<HashMap<(NodeId, ShardId), Owed>>,
+    /// The live incarnations.
+    live: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// The node's own proposals that somebody waits for.
     own: Mutex<BTreeMap<u64, tokio::sync::oneshot::Sender<Outcome>>>,
     next_own: Mutex<u64>,
     /// Counts how often the others have given this node up.
     expelled: watch::Sender<Expulsions>,
-    granted_before: AtomicBool,
     /// Whether the node may serve, as the group said it last; and how often that has ended.
     serves: AtomicBool,
     suspended: AtomicU64,
     /// The node is leaving its cluster, and does not register; and it has left.
     leaving: watch::Sender<bool>,
     left: watch::Sender<bool>,
+    /// The others have taken it out.
+    removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
 }
@@ -92,14 +97,15 @@ impl ClusterPlane {
             lingering: Mutex::default(),
             linger_ms,
             owed: Mutex::default(),
+            live: Mutex::default(),
             own: Mutex::default(),
             next_own: Mutex::new(0),
             expelled: watch::Sender::new(Expulsions::default()),
-            granted_before: AtomicBool::new(false),
             serves: AtomicBool::new(false),
             suspended: AtomicU64::new(0),
             leaving: watch::Sender::new(false),
             left: watch::Sender::new(false),
+            removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
         }
     }
@@ -134,6 +140,16 @@ impl ClusterPlane {
         &self.left
     }
 
+    /// The cluster knows this node no more: the process ends, and says what to do.
+    pub fn note_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+        self.left.send_replace(true);
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
     /// How often the node's grant has run out.
     pub fn suspended_total(&self) -> u64 {
         self.suspended.load(Ordering::Relaxed)
@@ -144,7 +160,7 @@ impl ClusterPlane {
         self.shards_of.write().insert(node, shards);
     }
 
-    /// Proposes a command of the node itself, and tells what came of it.
+    /// Proposes a command of the node itself, and tells what came of it; nothing, if it was not taken or the node was given up meanwhile.
     pub fn propose_own(&self, command: Command) -> tokio::sync::oneshot::Receiver<Outcome> {
         let (answer, outcome) = tokio::sync::oneshot::channel();
         let number = {
@@ -153,10 +169,15 @@ impl ClusterPlane {
             *next & ((1 << TICKET_BITS) - 1)
         };
         self.own.lock().insert(number, answer);
-        if let Some(group) = self.group.get() {
-            group.propose([(OF_THE_NODE << TICKET_BITS | number, command)]);
+        if !self.hand_on(OF_THE_NODE << TICKET_BITS | number, command) {
+            self.own.lock().remove(&number);
         }
         outcome
+    }
+
+    /// Whether the group has taken the command.
+    fn hand_on(&self, ticket: u64, command: Command) -> bool {
+        self.group.get().is_some_and(|group| group.propose([(ticket, command)]).is_empty())
     }
 
     fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
@@ -175,13 +196,17 @@ impl ClusterPlane {
         Some(free)
     }
 
-    /// The nodes that owe this one something and have accepted nothing for that long.
-    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<NodeId> {
+    /// The incarnations that owe this node something and have accepted nothing for that long.
+    pub fn stuck_nodes(&self, for_ms: u64) -> Vec<(NodeId, Incarnation)> {
         let late = self.routed.lock().late(self.shared.clock.now(), for_ms);
-        let owed = self.owed.lock();
-        let mut stuck: Vec<NodeId> =
-            owed.iter().filter(|(_, (_, stuck_ms))| *stuck_ms >= for_ms).map(|((node, _), _)| *node).collect();
-        stuck.extend(late.into_iter().filter(|node| !self.shared.is_own(*node)));
+        let mut stuck: Vec<(NodeId, Incarnation)> = {
+            let owed = self.owed.lock();
+            let stuck = owed.iter().filter(|(_, owed)| owed.stuck_ms >= for_ms);
+            stuck.map(|((node, _), owed)| (*node, owed.incarnation)).collect()
+        };
+        let live = self.live.lock();
+        let late = late.into_iter().filter(|node| !self.shared.is_own(*node));
+        stuck.extend(late.filter_map(|node| Some((node, *live.get(&node)?))));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -190,14 +215,18 @@ impl ClusterPlane {
     /// Bytes that each node has not accepted yet.
     pub fn owed_bytes(&self) -> BTreeMap<NodeId, usize> {
         let mut sums = BTreeMap::new();
-        for ((node, _), (bytes, _)) in self.owed.lock().iter() {
-            *sums.entry(*node).or_insert(0) += bytes;
+        for ((node, _), owed) in self.owed.lock().iter() {
+            *sums.entry(*node).or_insert(0) += owed.bytes;
         }
         sums
     }
 
-    /// Until every live node routes with the state of `index`.
-    pub async fn routed_everywhere(&self, index: u64) {
+    /// Until every live node routes with the state of `index`; false if that took too long.
+    pub async fn routed_everywhere(&self, index: u64, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.is_routed_everywhere(index)).await.is_ok()
+    }
+
+    async fn is_routed_everywhere(&self, index: u64) {
         let mut changes = self.reached.subscribe();
         loop {
             changes.borrow_and_update();
@@ -222,7 +251,7 @@ impl ClusterPlane {
         }
         let _order = self.shared.index.route_order();
         due.retain(|text| !self.shared.index.has(text));
-        for command in unroute(due) {
+        for command in route_commands::removing(due) {
             self.propose(OF_THE_NODE as ShardId, None, command);
         }
     }
@@ -231,8 +260,12 @@ impl ClusterPlane {
 /// What shards ask.
 impl ControlPlane for ClusterPlane {
     fn propose(&self, from: ShardId, ticket: Option<Ticket>, command: Command) -> Option<Applied> {
-        if let Some(group) = self.group.get() {
-            group.propose([(u64::from(from) << TICKET_BITS | ticket.unwrap_or(0), command)]);
+        let taken = self.hand_on(u64::from(from) << TICKET_BITS | ticket.unwrap_or(0), command);
+        // Of what is not taken the group says nothing more, and somebody waits for it.
+        if let Some(ticket) = ticket.filter(|_| !taken)
+            && let Some(mailbox) = self.shared.mailboxes.get(usize::from(from))
+        {
+            mailbox.push(Event::Outcome { ticket, outcome: Outcome::Refused(Refusal::NotLive) });
         }
         None
     }
@@ -252,8 +285,8 @@ impl ControlPlane for ClusterPlane {
         }
     }
 
-    fn owed(&self, from: ShardId, node: NodeId, bytes: usize, stuck_ms: u64) {
-        self.owed.lock().insert((node, from), (bytes, stuck_ms));
+    fn owed(&self, from: ShardId, node: NodeId, owed: Owed) {
+        self.owed.lock().insert((node, from), owed);
     }
 
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
@@ -315,6 +348,7 @@ impl ClusterPlane {
             Effect::WillDue { client, publisher, .. } if own(*publisher) => Some(client),
             Effect::SessionEnded { client, holder, .. }
             | Effect::Claimed { client, holder, .. }
+            | Effect::Closed { client, holder, .. }
             | Effect::Withdrawn { client, holder, .. }
             | Effect::CutMade { client, holder, .. }
                 if own(*holder) =>
@@ -341,12 +375,14 @@ impl ClusterPlane {
     fn take_route_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
         let cluster = &self.shared.cluster_index;
         let other = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_for(node)).flatten();
+        // Who is forgotten gets no place again for what is taken from it.
+        let known = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_of(node)).flatten();
         match effect {
             Effect::RouteAdded { filter, node } => {
                 other(node).into_iter().for_each(|slot| cluster.add_route(&filter, slot));
             }
             Effect::RouteRemoved { filter, node } => {
-                other(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
+                known(node).into_iter().for_each(|slot| cluster.remove_route(&filter, slot));
             }
             Effect::ShareRouteSet { share, node, members } => {
                 other(node)
@@ -354,19 +390,23 @@ impl ClusterPlane {
                     .for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
             }
             Effect::ShareRouteRemoved { share, node } => {
-                other(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
+                known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
             Effect::NodeDown { node, .. } => self.node_down(node, mail),
             Effect::NodeForgotten { node } => {
-                self.slots.lock().remove(&node);
+                // Some of its routes may go only later, and the next node in its place must not have them.
+                if let Some(slot) = self.slots.lock().remove(&node) {
+                    cluster.remove_node(slot);
+                }
             }
             _ => {}
         }
     }
 
-    fn node_up(&self, index: u64, node: NodeId, incarnation: u64, mail: &mut Mail<'_>) {
+    fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
+        self.live.lock().insert(node, incarnation);
         if self.shared.is_own(node) {
             return;
         }
@@ -400,6 +440,7 @@ impl ClusterPlane {
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
+        self.live.lock().remove(&node);
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
             mail.post_to_all(|| Event::PeerDown { slot, node });
             if let Some(links) = self.links.get() {
@@ -497,11 +538,8 @@ impl Audience for Ear {
                 shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Expelled));
                 plane.expelled.send_modify(|Expulsions(times)| *times += 1);
             }
-            Some(_) if shared.grant.is_valid() => {
-                plane.granted_before.store(true, Ordering::Release);
-                if !valid_before {
-                    shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Resumed));
-                }
+            Some(_) if serves && !valid_before => {
+                shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Resumed));
             }
             Some(_) => {}
         }
@@ -519,7 +557,6 @@ fn share_text((name, filter): &ShareRoute) -> Arc<str> {
 
 /// Everything that this node's sessions want, as commands of bounded size.
 pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
-    const PER_COMMAND: usize = 4_096;
     let mut filters = Vec::new();
     shared.index.for_each_filter(|filter| filters.push(Arc::from(filter)));
     let mut shares: Vec<(ShareRoute, ShareMembers)> = Vec::new();
@@ -528,7 +565,5 @@ pub(super) fn all_routes(shared: &Shared) -> Vec<Command> {
             shares.push(((share.into(), filter.into()), members));
         }
     });
-    let filters = filters.chunks(PER_COMMAND).map(|add| Command::Routes { add: add.to_vec(), remove: Vec::new() });
-    let shares = shares.chunks(PER_COMMAND).map(|set| Command::ShareRoutes { set: set.to_vec(), remove: Vec::new() });
-    filters.chain(shares).collect()
+    route_commands::adding(filters, shares)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use holdfast_raft::{Lane as GroupLane, Network, NodeId};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::byte_stream::ByteStream;
 use crate::cluster::session_move::SessionFrame;
@@ -30,7 +30,6 @@ pub(super) struct Switchboard {
 
 impl Receiver for Switchboard {
     fn up(&self, peer: &Arc<Peer>) {
-        info!(event = "link_up", node = &*peer.name, id = %peer.id, address = peer.address, "linked to another node");
         self.plane.note_shards(peer.id, peer.shards);
         if let Some(group) = self.plane.group() {
             group.link_changed(peer.id, true);
@@ -38,7 +37,6 @@ impl Receiver for Switchboard {
     }
 
     fn down(&self, peer: &Arc<Peer>) {
-        warn!(event = "link_down", node = &*peer.name, id = %peer.id, "the link to another node is down");
         if let Some(group) = self.plane.group() {
             group.link_changed(peer.id, false);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use holdfast_raft::NodeId;
@@ -31,9 +31,6 @@ const COMPARE_EVERY: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Frames that wait for the task; what comes beyond is dropped, and breaks its round.
 const FRAMES_WAITING: usize = 256;
-/// Until a bulk lane that is full is tried again, and how often.
-const LANE_FULL_PAUSE: Duration = Duration::from_millis(5);
-const LANE_FULL_TRIES: usize = 1_000;
 
 const FROM_ASKER: u8 = 0;
 const FROM_ANSWERER: u8 = 1;
@@ -95,12 +92,12 @@ impl Driver {
             if self.asking.is_none()
                 && let Some((node, done)) = (!waiting.is_empty()).then(|| waiting.remove(0))
             {
-                self.ask(node, done).await;
+                self.ask(node, done);
             }
             let wake_at = self.asking.as_ref().map_or(compare_at, |asking| asking.until.min(compare_at));
             tokio::select! {
                 told = told.recv() => match told {
-                    Some(Told::Frame(from, payload)) => self.take(from, payload).await,
+                    Some(Told::Frame(from, payload)) => self.take(from, payload),
                     Some(Told::Agree(node, done)) => waiting.push((node, done)),
                     None => return,
                 },
@@ -134,14 +131,17 @@ impl Driver {
         self.shared.limits.packet_size_max as usize + 256 * 1024
     }
 
-    async fn ask(&mut self, node: NodeId, done: oneshot::Sender<bool>) {
+    fn ask(&mut self, node: NodeId, done: oneshot::Sender<bool>) {
         let mut sync = Sync::new(Role::Asks, self.value_bytes_max());
         let first = self.with_replica(|replica| sync.start(replica));
-        self.asking = Some(Asking { node, sync, until: Instant::now() + PATIENCE, done });
-        self.send(node, FROM_ASKER, vec![first]).await;
+        if self.send(node, FROM_ASKER, vec![first]) {
+            self.asking = Some(Asking { node, sync, until: Instant::now() + PATIENCE, done });
+        } else {
+            let _ = done.send(false);
+        }
     }
 
-    async fn take(&mut self, from: NodeId, mut payload: Bytes) {
+    fn take(&mut self, from: NodeId, mut payload: Bytes) {
         let Some((role, rest)) = payload.split_first().map(|(role, rest)| (*role, payload.slice_ref(rest))) else {
             return;
         };
@@ -154,13 +154,14 @@ impl Driver {
             let max = self.value_bytes_max();
             let mut sync = self.answering.remove(&from).unwrap_or_else(|| Sync::new(Role::Answers, max));
             let out = self.with_replica(|replica| sync.handle(frame, replica));
-            self.answering.insert(from, sync);
-            self.send(from, FROM_ANSWERER, out).await;
+            if self.send(from, FROM_ANSWERER, out) {
+                self.answering.insert(from, sync);
+            }
         } else if let Some(mut asking) = self.asking.take_if(|asking| asking.node == from) {
             let out = self.with_replica(|replica| asking.sync.handle(frame, replica));
             asking.until = Instant::now() + PATIENCE;
-            self.send(from, FROM_ASKER, out).await;
-            if asking.sync.is_done() || asking.sync.is_broken() {
+            let sent = self.send(from, FROM_ASKER, out);
+            if asking.sync.is_done() || asking.sync.is_broken() || !sent {
                 let _ = asking.done.send(asking.sync.is_done());
             } else {
                 self.asking = Some(asking);
@@ -187,23 +188,18 @@ impl Driver {
         result
     }
 
-    async fn send(&self, to: NodeId, role: u8, frames: Vec<Frame>) {
+    /// Whether the bulk lane has taken all of them: where it is full the other node does not keep up, and the round is given up.
+    fn send(&self, to: NodeId, role: u8, frames: Vec<Frame>) -> bool {
         let Some(links) = self.plane.links() else {
-            return;
+            return false;
         };
-        for frame in frames {
+        frames.into_iter().all(|frame| {
             let encoded = frame.encode();
             let mut payload = BytesMut::with_capacity(encoded.len() + 1);
             payload.put_u8(role);
             payload.extend_from_slice(&encoded);
-            let payload = payload.freeze();
-            for _ in 0..LANE_FULL_TRIES {
-                if links.send(to, Lane::Bulk, kind::RETAINED, payload.clone()) || !links.linked().contains(&to) {
-                    break;
-                }
-                sleep(LANE_FULL_PAUSE).await;
-            }
-        }
+            links.send(to, Lane::Bulk, kind::RETAINED, payload.freeze())
+        })
     }
 }
 

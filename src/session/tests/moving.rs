@@ -248,7 +248,12 @@ fn what_comes_during_the_export_stays_behind() {
     let mut writer = StateWriter::new(&bench.session, &Seen::default());
     bench.send("b", AtLeastOnce);
     let share: Arc<str> = "$share/g/t".into();
-    let delivery = Delivery { qos: AtLeastOnce, retain: false, subscription_ids: &[], share: Some(&share) };
+    let delivery = Delivery {
+        qos: AtLeastOnce,
+        retain: false,
+        subscription_ids: &[],
+        share: Some(ShareText { text: &share, awaited: false }),
+    };
     bench.in_turn(|session, turn, _| {
         let message = message("c", AtLeastOnce);
         session.deliver::<Pipe, _>(turn, &Outgoing::from_message(&message), delivery, None)

@@ -41,16 +41,6 @@ pub struct Leg {
     pub parts: bool,
 }
 
-/// What a delivery owes to others, wherever the message goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Owed {
-    pub leg: Option<Leg>,
-    /// The item of a session that gave the message back: deleted together with what its next owner writes down.
-    pub from: Option<(OwnerId, ItemId)>,
-    /// Whether this node answers for a message of another one: that one has been told that it need not keep it any more.
-    pub own: bool,
-}
-
 /// How the message that is being routed is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::shard) enum Route {
@@ -165,7 +155,8 @@ impl Keeping {
 
     /// Sets aside a route that is under way while other messages are delivered.
     pub fn set_aside(&mut self) -> Aside {
-        let section = Section { defers: self.section.defers, ..Section::default() };
+        let settled = std::mem::take(&mut self.section.settled);
+        let section = Section { defers: self.section.defers, settled, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
         let Promises { route, packet, routing, waits_anyway, .. } = &mut self.promises;
         let (route, packet) = (std::mem::take(route), packet.take());
@@ -177,11 +168,13 @@ impl Keeping {
     pub fn take_up(&mut self, aside: Aside) {
         self.close_section();
         let (parts, coming) = (aside.section.parts, aside.section.coming);
+        let settled = std::mem::take(&mut self.section.settled);
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
             self.section = aside.section;
         }
         (self.section.parts, self.section.coming) = (parts, coming);
+        self.section.settled = settled;
         let Aside { route, packet, routing, waits_anyway, .. } = aside;
         (self.promises.route, self.promises.packet) = (route, packet);
         (self.promises.routing, self.promises.waits_anyway) = (routing, waits_anyway);
@@ -302,12 +295,13 @@ impl Keeping {
 }
 
 impl Shard {
-    /// What happened while a message of another shard, or one that was given back, was delivered goes where its leg says.
-    pub(in crate::shard) fn delivered(&mut self, owed: Owed) {
-        if let Some((owner, item)) = owed.from {
+    /// What happened while a message of another shard, or one that was given back, was delivered goes where its leg says. `from`: the item of the session that
+    /// gave it back, which is deleted together with what its next owner writes down.
+    pub(in crate::shard) fn delivered(&mut self, leg: Option<Leg>, from: Option<(OwnerId, ItemId)>) {
+        if let Some((owner, item)) = from {
             self.keeping.delete(owner, item);
         }
-        let Some(leg) = owed.leg else {
+        let Some(leg) = leg else {
             self.keeping.close_section();
             return;
         };
@@ -387,6 +381,16 @@ impl Shard {
             Then::Due(due) => self.fall_due(due),
             Then::Tell(asked) => self.parts_are_kept(asked),
             Then::Keep(assembly) => self.seal(*assembly),
+        }
+    }
+
+    /// Another node has no room for a message: its publisher is told so, if that can still be. False: it cannot, and the message has to be kept in the end.
+    pub(in crate::shard) fn refuse_promise(&mut self, key: PromiseKey) -> bool {
+        match self.promise_mut(key).map(|promise| &promise.then) {
+            Some(&Then::Due(Due::Answer { connection, serial, number })) => {
+                self.refuse_answer(connection, serial, number)
+            }
+            _ => false,
         }
     }
 

@@ -23,6 +23,8 @@ pub(in crate::shard) struct Section {
     pub(super) entries: Vec<Entry>,
     /// Who is to be told when the entries are kept.
     pub(super) asked: Vec<(OwnerId, Asked)>,
+    /// Messages that other nodes kept for sessions which are done with them.
+    pub(super) settled: Vec<MessageId>,
 }
 
 impl Journal for Section {
@@ -48,5 +50,9 @@ impl Journal for Section {
 
     fn ask(&mut self, owner: OwnerId, asked: Asked) {
         self.asked.push((owner, asked));
+    }
+
+    fn settled(&mut self, id: MessageId) {
+        self.settled.push(id);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use holdfast_raft::{Command, NodeId, WillFate};
+use holdfast_raft::{Command, WillFate};
 
 use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, SessionFrame, Source};
 use crate::journal::wire::{StatePart, StateWriter, yield_parts};
@@ -28,12 +28,13 @@ pub(in crate::shard) struct Given {
 
 impl Shard {
     /// A claim of another node is applied.
-    pub(super) fn give_session(&mut self, client: Arc<str>, epoch: u64, by: NodeId, clean: bool) {
-        let claim = Claim { client: client.clone(), epoch, by, clean };
+    pub(super) fn give_session(&mut self, claim: Claim) {
+        let client = claim.client.clone();
         if let Some(given) = self.moves.giving.get_mut(&client) {
             // The newer claimant gets everything from the beginning.
             (given.yields, given.state, given.waits) = (None, None, false);
-            return self.giving_event(&client, GivingEvent::Claimed(claim));
+            self.giving_event(&client, GivingEvent::Claimed(claim));
+            return self.inbox.push_back(Event::LookForWills { client });
         }
         let (machine, actions) = Giving::new(claim);
         let given = Given { machine, published: 0, yields: None, state: None, waits: false };
@@ -66,7 +67,6 @@ impl Shard {
         }
         if self.moves.giving.get(client).is_some_and(|given| given.machine.is_done()) {
             self.moves.giving.remove(client);
-            self.unpark(client);
         }
     }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use holdfast_raft::{Command, NodeId, WillFate};
 use tracing::warn;
 
+use crate::cluster::route_commands;
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
 use crate::journal;
 use crate::journal::wire::{StateReader, WireError, YieldReader};
@@ -19,7 +20,7 @@ use super::super::connection::State;
 use super::super::keeping::Due;
 use super::super::subscribing::{NewRoutes, Replay};
 use super::super::{ConnectionKey, Pending, Shard, Turn, turn};
-use super::{CLOSED_MAX, Step};
+use super::{CLOSED_MAX, CLOSED_MS, Step};
 
 /// A session that this node has claimed, for a connection that waits for it.
 pub(in crate::shard) struct Taken {
@@ -53,7 +54,7 @@ impl Shard {
         let yields = YieldReader::default();
         let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
         self.moves.taking.insert(client.clone(), taken);
-        if let Some(older) = self.moves.closed.remove(client) {
+        if let Some((older, _)) = self.moves.closed.remove(client) {
             self.hear_of_takeover(client.clone(), older);
         }
         self.carry_out_taking(client, actions);
@@ -81,7 +82,9 @@ impl Shard {
         let newer = taken.and_then(|taken| self.connections.get(taken.connection as usize)).map(|newer| newer.peer);
         match (older.parse(), newer) {
             (Ok(older), Some(newer)) => self.count_takeover(&client, older, newer),
-            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => _ = self.moves.closed.insert(client, older),
+            (Ok(_), None) if self.moves.closed.len() < CLOSED_MAX => {
+                self.moves.closed.insert(client, (older, self.now + CLOSED_MS));
+            }
             _ => {}
         }
     }
@@ -100,8 +103,8 @@ impl Shard {
                     self.or_failed(client, entered);
                 }
                 TakingAction::ProposeCut => self.propose_cut(client, epoch),
-                TakingAction::Take { bytes, last } => {
-                    let taken = self.take_part(client, &bytes, last);
+                TakingAction::Take { bytes } => {
+                    let taken = self.take_part(client, &bytes);
                     self.or_failed(client, taken);
                 }
                 TakingAction::Adopt => self.adopt_taken(client, epoch),
@@ -124,7 +127,6 @@ impl Shard {
         }
         if self.moves.taking.get(client).is_some_and(|taken| taken.machine.is_done()) {
             self.moves.taking.remove(client);
-            self.unpark(client);
         }
     }
 
@@ -186,13 +188,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Every filter of the session goes into the cut, known here or not: it is applied when all nodes have the routes.
+    /// Every filter of the session goes into the cut or in front of it, known here or not: it is applied when all nodes have the routes.
     fn propose_cut(&mut self, client: &Arc<str>, epoch: u64) {
         let Some(session) = self.moves.taking.get(client).and_then(|taken| taken.session) else {
             return;
         };
         let mut filters = Vec::new();
         let mut shares = Vec::new();
+        let shared = self.shared.clone();
+        let order = shared.index.route_order();
         for (text, _) in self.sessions[session as usize].session.subscriptions() {
             match TopicFilter::parse(text) {
                 Ok(TopicFilter { share: Some(share), filter }) => {
@@ -202,11 +206,21 @@ impl Shard {
                 _ => filters.push(text.clone()),
             }
         }
+        let mut commands = route_commands::adding(filters, shares);
+        let (filters, shares) = match commands.pop() {
+            Some(Command::Routes { add, .. }) => (add, Vec::new()),
+            Some(Command::ShareRoutes { set, .. }) => (Vec::new(), set),
+            _ => Default::default(),
+        };
+        for command in commands {
+            self.propose(command);
+        }
         let step = Pending::Move { client: client.clone(), epoch, step: Step::Cut };
         self.propose_for(step, Command::Cut { client: client.clone(), epoch, filters, shares });
+        drop(order);
     }
 
-    fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes, _last: bool) -> Result<(), WireError> {
+    fn take_part(&mut self, client: &Arc<str>, bytes: &Bytes) -> Result<(), WireError> {
         let now = self.now;
         let Some(taken) = self.moves.taking.get_mut(client) else {
             return Ok(());

@@ -27,6 +27,22 @@ impl Disks {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_at_the_start_says_where_and_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut scene = Scene::default();
+    std::fs::write(dir.path().join("snapshot"), b"none").expect("written");
+    let refused = scene.start_with(Options { dir: Some(dir.path().into()), ..options(1, "n1", 1) }).await;
+    let said = refused.err().expect("it does not start").to_string();
+    assert!(said.contains(&*dir.path().join("snapshot").to_string_lossy()), "{said}");
+    assert!(said.contains("give it an empty data directory"), "{said}");
+    let occupied = dir.path().join("file");
+    std::fs::write(&occupied, b"").expect("written");
+    let refused = scene.start_with(Options { dir: Some(occupied.clone()), ..options(1, "n1", 1) }).await;
+    let said = refused.err().expect("it does not start").to_string();
+    assert!(said.contains(&*occupied.to_string_lossy()) && said.contains("may the node read and write"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_is_there_after_all_have_been_down() {
     let disks = Disks::new();
     let mut scene = Scene::default();

@@ -4,8 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::scene::{Scene, acquire, detach, until};
-use crate::command::{Effect, NodeId, Outcome};
+use openraft::raft::AppendEntriesRequest;
+use openraft::{CommittedLeaderId, EntryPayload};
+use tokio::time::Instant;
+
+use super::scene::{Scene, acquire, deadline, detach, options, until};
+use crate::command::{Command, Effect, NodeId, Outcome};
+use crate::entry::{Batch, BatchOrigin, Entry, LogId};
+use crate::group::RegisterError;
+use crate::state_machine::encode_commands;
+use crate::wire::{self, Control, Lane, Message};
 
 const ALL: [u128; 3] = [1, 2, 3];
 
@@ -34,6 +42,39 @@ async fn a_leader_that_is_killed_is_replaced_and_expired() {
     scene.settle().await;
     for id in left {
         assert!(!scene.nodes[&id].diary.is_ended(), "node {id} has gone on");
+    }
+}
+
+/// Who hears that the incarnation is over registers anew, as after an expulsion; not here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stops_is_over_at_once_and_registers_no_more() {
+    for stops_leader in [false, true] {
+        let scene = Scene::of(3).await;
+        let leader = scene.leader(&ALL).await;
+        let stops = if stops_leader { leader } else { others(leader)[0] };
+        let node = scene.nodes[&stops].clone();
+        until("a grant", || node.diary.is_granted()).await;
+        let began = Instant::now();
+        let again = tokio::spawn({
+            let node = node.clone();
+            async move {
+                until("it has ended", || node.diary.is_ended()).await;
+                node.group.register(deadline()).await
+            }
+        });
+        node.group.stop().await;
+        let left = others(stops);
+        let leads = |at: &u128| scene.nodes[at].group.status().leader.is_some_and(|leader| left.contains(&leader.0));
+        until("another one leads", || left.iter().any(leads)).await;
+        assert_eq!(again.await.expect("no panic"), Err(RegisterError::Stopped));
+        until("the others know", || left.iter().all(|at| saw_down(&scene, *at, stops))).await;
+        assert!(began.elapsed() < Duration::from_millis(options(1, "", 1).lease_ms), "nobody waits for a lease");
+        for at in left {
+            let last = scene.nodes[&at]
+                .group
+                .read(|state| state.node(NodeId(stops)).map(|node| (node.incarnation, node.live)));
+            assert_eq!(last, Some((1, false)));
+        }
     }
 }
 
@@ -114,8 +155,8 @@ async fn of_two_nodes_without_link_one_goes_and_is_registered_when_it_sees_all_a
     let (small, large) = (others(leader)[0], others(leader)[1]);
     scene.link(small, large, false);
     // What the shards of both would notice.
-    scene.nodes[&small].complaints.lock().push(NodeId(large));
-    scene.nodes[&large].complaints.lock().push(NodeId(small));
+    scene.nodes[&small].complaints.lock().push((NodeId(large), 1));
+    scene.nodes[&large].complaints.lock().push((NodeId(small), 1));
     // Which of them, the scripts of node leases say: it depends on who leads by then.
     until("one of them is expired", || [small, large].iter().any(|id| saw_down(&scene, leader, *id))).await;
     let (gone, stays) = if saw_down(&scene, leader, large) { (large, small) } else { (small, large) };
@@ -135,7 +176,7 @@ async fn a_node_that_does_not_work_does_not_renew() {
     let scene = Scene::of(3).await;
     let leader = scene.leader(&ALL).await;
     let stuck = others(leader)[0];
-    scene.nodes[&stuck].may_renew.store(false, Ordering::SeqCst);
+    scene.nodes[&stuck].is_fit.store(false, Ordering::SeqCst);
     until("it is expired", || saw_down(&scene, leader, stuck)).await;
     assert!(scene.nodes[&stuck].diary.last_granted() < crate::clock::boot_ms());
     until("it hears of it", || scene.nodes[&stuck].diary.is_ended()).await;
@@ -185,4 +226,49 @@ async fn hostile_bytes_are_refused_and_counted() {
     assert!(node.group.status().refused_messages >= before + 3);
     assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
     let _ = Arc::strong_count(&node.diary);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_node_could_send_on_does_not_enter_the_log() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let (node, from) = (&scene.nodes[&leader], NodeId(others(leader)[0]));
+    let cluster = node.group.status().cluster_id;
+    let (before, last) = (node.group.status().refused_messages, node.group.status().last_log);
+    let filters = (0..60).map(|_| "f".repeat(60_000).into()).collect();
+    let commands = encode_commands(&[Command::Routes { add: filters, remove: Vec::new() }]);
+    let origin = BatchOrigin::Node { node: from.0, incarnation: 1, number: 1 };
+    let batch = Batch { at: 0, origin, count: 1, commands };
+    let name = "n".repeat(60_000);
+    let join = Control::Join { hops: 0, node: 77, name: name.clone() };
+    let register =
+        Control::Register { hops: 0, node: from.0, name, run: 9, versions: (1, 1), intact: true, linked: ALL.to_vec() };
+    for message in [Message::Propose { hops: 0, batch }, Message::Control(join), Message::Control(register)] {
+        node.group.receive(from, Lane::Control, wire::encode(cluster, &message));
+    }
+    assert_eq!(node.group.status().refused_messages, before + 3);
+    assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    assert_eq!(node.group.status().last_log, last.map(|last| last + 1), "only that has come into the log");
+    scene.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_with_a_gap_come_neither_into_memory_nor_to_disk() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&ALL).await;
+    let node = &scene.nodes[&others(leader)[0]];
+    scene.settle().await;
+    let (term, last) = (node.group.status().term, node.group.status().last_log.expect("there is a log"));
+    let id = |index| LogId::new(CommittedLeaderId::new(term, leader), index);
+    let blank = |index| Entry { log_id: id(index), payload: EntryPayload::Blank };
+    let refused = node.group.status().refused_messages;
+    for (prev, index) in [(Some(id(last)), last + 3), (Some(id(u64::MAX)), 0), (Some(id(u64::MAX - 1)), u64::MAX)] {
+        let vote = openraft::Vote::new_committed(term, leader);
+        let rpc = AppendEntriesRequest { vote, prev_log_id: prev, entries: vec![blank(index)], leader_commit: None };
+        let message = wire::encode(node.group.status().cluster_id, &Message::Append { request: 1, rpc });
+        node.group.receive(NodeId(leader), Lane::Control, message);
+    }
+    assert_eq!(node.group.status().refused_messages, refused + 3);
+    assert!(matches!(node.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    scene.settle().await;
 }

@@ -1,10 +1,16 @@
 //! The group while nodes come and go.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::scene::{Scene, acquire, deadline, options, until};
 use crate::command::{NodeId, Outcome};
-use crate::group::LeaveError;
+use crate::group::{LeaveError, RegisterError};
 
 fn voters(scene: &Scene, at: u128) -> Vec<u128> {
     let status = scene.nodes[&at].group.status();
@@ -35,6 +41,21 @@ async fn there_are_five_voters_at_most() {
     scene.settle().await;
 }
 
+/// A machine that is busy may be late by more than a lease between any two steps of a node that is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_ends_before_it_is_seen_is_followed_by_another() {
+    let mut scene = Scene::of(3).await;
+    let late = scene.start(4, None).await;
+    late.is_fit.store(false, Ordering::SeqCst);
+    let mut registering = pin!(late.register());
+    let waits = poll_fn(|cx| Poll::Ready(registering.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "it takes a while");
+    until("the first one is over", || late.diary.is_ended()).await;
+    late.is_fit.store(true, Ordering::SeqCst);
+    assert!(registering.await > 1);
+    assert!(matches!(late.ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_known_name_under_a_new_id_replaces_the_dead_one() {
     let mut scene = Scene::of(3).await;
@@ -53,8 +74,8 @@ async fn a_name_in_use_is_not_given_twice() {
     let mut scene = Scene::of(3).await;
     let double = scene.start_with(options(9, "n3", 77)).await.expect("starts");
     let soon = tokio::time::Instant::now() + Duration::from_millis(1500);
-    double.group.register(soon).await.expect_err("the name is in use");
-    assert!(double.group.status().refused_messages > 0, "it is told so");
+    let told = double.group.register(soon).await.expect_err("the name is in use").to_string();
+    assert!(told.contains("is alive under the name n3"), "{told}");
     assert_eq!(voters(&scene, 1), [1, 2, 3]);
 }
 
@@ -78,6 +99,23 @@ async fn a_member_leaves_and_its_sessions_end() {
         let outcome = scene.nodes[&stays].ask(1, acquire("c")).await;
         assert!(matches!(outcome, Outcome::Acquired { session_present: false, .. }), "{outcome:?}");
     }
+}
+
+/// Nobody sends it anything of the log any more, so it cannot know from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_left_without_hearing_of_it_asks_the_others() {
+    let mut scene = Scene::of(3).await;
+    scene.start(4, None).await.register().await;
+    until("four voters", || voters(&scene, 1).len() == 4).await;
+    let leader = scene.leader(&[1, 2, 3, 4]).await;
+    let gone = leader % 4 + 1;
+    let group = scene.nodes[&gone].group.clone();
+    scene.net.deaf.lock().insert(NodeId(gone));
+    let leaving = tokio::spawn(async move { group.leave(deadline()).await });
+    until("it is out", || voters(&scene, leader).len() == 3 && !voters(&scene, leader).contains(&gone)).await;
+    until("it knows no leader", || scene.nodes[&gone].group.status().leader.is_none()).await;
+    scene.net.deaf.lock().remove(&NodeId(gone));
+    leaving.await.expect("runs").expect("it has left");
 }
 
 /// Its wish to be a member is still fresh; it runs on, and knows that it has left.
@@ -106,4 +144,22 @@ async fn only_the_dead_are_taken_out_by_others() {
     until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
     scene.nodes[&2].group.force_leave("n3", deadline()).await.expect("it is dead");
     until("it is gone", || voters(&scene, 1) == [1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_taken_out_hears_of_it_from_a_majority() {
+    let scene = Scene::of(3).await;
+    for other in [1, 2] {
+        scene.link(other, 3, false);
+    }
+    until("it is expired", || scene.nodes[&1].group.read(|state| state.live_nodes().count() == 2)).await;
+    scene.nodes[&1].group.force_leave("n3", deadline()).await.expect("it is dead");
+    let out = scene.nodes[&3].clone();
+    until("it has ended", || out.diary.is_ended()).await;
+    scene.link(1, 3, true);
+    until("one says it", || out.group.why_not_registered().contains("no member any more")).await;
+    let soon = Instant::now() + Duration::from_millis(200);
+    assert!(matches!(out.group.register(soon).await, Err(RegisterError::Deadline(_))), "one may be wrong");
+    scene.link(2, 3, true);
+    assert_eq!(out.group.register(deadline()).await, Err(RegisterError::Removed));
 }

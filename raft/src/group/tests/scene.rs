@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use crate::batcher::Ticket;
 use crate::clock::boot_ms;
 use crate::command::{Command, Effect, Incarnation, NodeId, Outcome};
-use crate::group::{Group, Options, StartError};
-use crate::home::{AppliedEntry, Audience};
+use crate::group::{Fitness, Group, Options, StartError};
 use crate::network::Network;
+use crate::seat::{AppliedEntry, Audience};
 use crate::state::ControlState;
 use crate::wire::Lane;
 
@@ -25,6 +25,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn deadline() -> Instant {
     Instant::now() + PATIENCE
+}
+
+/// A task that comes so late, in milliseconds, is on a machine that is too busy for leases as short as these.
+const BUSY_MS: u64 = 50;
+
+/// Notes by how much it came too late, as long as the scene lasts.
+async fn note_lateness(late_ms: Weak<AtomicU64>) {
+    while let Some(late_ms) = late_ms.upgrade() {
+        let due = Instant::now() + Duration::from_millis(10);
+        tokio::time::sleep_until(due).await;
+        late_ms.fetch_max(due.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
 }
 
 /// Waits until `holds`.
@@ -146,8 +158,10 @@ pub struct TestNode {
     pub id: NodeId,
     pub group: Group,
     pub diary: Arc<Diary>,
-    pub complaints: Arc<Mutex<Vec<NodeId>>>,
-    pub may_renew: Arc<AtomicBool>,
+    pub complaints: Arc<Mutex<Vec<(NodeId, Incarnation)>>>,
+    pub is_fit: Arc<AtomicBool>,
+    /// The longest time by which a task of the scene came too late.
+    late_ms: Arc<AtomicU64>,
 }
 
 impl TestNode {
@@ -155,11 +169,39 @@ impl TestNode {
         self.group.register(deadline()).await.expect("is registered")
     }
 
-    /// Proposes one command and waits for its outcome.
+    /// Proposes one command and waits for its outcome. If the incarnation ends instead, because the machine was too busy for the node to renew it in time, that is said, and the node
+    /// registers and proposes anew.
     pub async fn ask(&self, ticket: Ticket, command: Command) -> Outcome {
-        self.group.propose([(ticket, command)]);
-        until(&format!("the outcome of {ticket} at {}", self.id.0), || self.diary.outcome(ticket).is_some()).await;
-        self.diary.outcome(ticket).expect("is there")
+        let until = deadline();
+        loop {
+            if let Some(outcome) = self.try_to_ask(ticket, command.clone(), until).await {
+                return outcome;
+            }
+            let slow = self.late_ms.load(Ordering::Relaxed);
+            assert!(slow > BUSY_MS, "an incarnation ended on a machine that was late by {slow} ms: {}", self.account());
+            self.register().await;
+        }
+    }
+
+    /// `None`: the incarnation is over, and whoever proposes or has proposed knows it.
+    async fn try_to_ask(&self, ticket: Ticket, command: Command, until: Instant) -> Option<Outcome> {
+        let refused = self.group.propose([(ticket, command)]);
+        if !refused.is_empty() {
+            assert!(!self.group.is_registered(), "not taken at {}: {}", self.id.0, self.account());
+            return None;
+        }
+        while self.diary.outcome(ticket).is_none() && self.group.is_registered() {
+            assert!(Instant::now() < until, "no outcome of {ticket} at {}: {}", self.id.0, self.account());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.diary.outcome(ticket)
+    }
+
+    /// How the node stands, for a failure.
+    fn account(&self) -> String {
+        let grants = self.diary.grants.lock();
+        let last = &grants[grants.len().saturating_sub(5)..];
+        format!("now {}, grants {last:?}, {:?}", boot_ms(), self.group.status())
     }
 
     pub fn digest(&self) -> u64 {
@@ -177,6 +219,7 @@ pub struct Scene {
     pub net: Arc<Net>,
     pub nodes: HashMap<u128, TestNode>,
     runs: u64,
+    late_ms: Arc<AtomicU64>,
 }
 
 /// Short times, so that tests are.
@@ -198,6 +241,7 @@ impl Scene {
         for id in 1..=count {
             scene.start(id, None).await;
         }
+        tokio::spawn(note_lateness(Arc::downgrade(&scene.late_ms)));
         scene.register_all().await;
         scene
     }
@@ -220,15 +264,15 @@ impl Scene {
         let (inbox, mut parcels) = mpsc::unbounded_channel::<Parcel>();
         let diary = Arc::new(Diary::default());
         let complaints = Arc::new(Mutex::new(Vec::new()));
-        let may_renew = Arc::new(AtomicBool::new(true));
+        let is_fit = Arc::new(AtomicBool::new(true));
         let port = Arc::new(Port { net: self.net.clone(), me: id });
-        let (named, allowed) = (complaints.clone(), may_renew.clone());
+        let (named, fit) = (complaints.clone(), is_fit.clone());
         let group = Group::start(
             options,
             port,
             diary.clone(),
             Arc::new(move || named.lock().clone()),
-            Arc::new(move || allowed.load(Ordering::SeqCst)),
+            Arc::new(move || if fit.load(Ordering::SeqCst) { Fitness::Fit } else { Fitness::Unfit }),
         )
         .await?;
         self.net.inboxes.lock().insert(id, inbox);
@@ -244,7 +288,7 @@ impl Scene {
                 }
             }
         });
-        let node = TestNode { id, group, diary, complaints, may_renew };
+        let node = TestNode { id, group, diary, complaints, is_fit, late_ms: self.late_ms.clone() };
         self.nodes.insert(id.0, node.clone());
         self.tell_links(id, true);
         Ok(node)

@@ -85,6 +85,33 @@ async fn who_routes_with_an_index_tells_all_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_not_linked_hears_later_what_the_others_route_with() {
+    let scene = Scene::of(3).await;
+    scene.settle().await;
+    let index = scene.nodes[&2].applied().expect("there is a log");
+    let has_heard = |at: u128| scene.nodes[&at].diary.heard.lock().contains(&(NodeId(2), index));
+    scene.link(2, 3, false);
+    scene.nodes[&2].group.tell_applied(index);
+    until("it is heard", || has_heard(1)).await;
+    assert!(!has_heard(3));
+    scene.link(2, 3, true);
+    until("it is heard over the new link", || has_heard(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_taken_is_said() {
+    let mut scene = Scene::default();
+    let node = scene.start_with(Options { expected_size: 1, ..options(1, "n1", 1) }).await.expect("starts");
+    assert_eq!(node.group.propose([(7, acquire("c"))]), [7], "it has no incarnation");
+    node.register().await;
+    let filters = (0..60).map(|_| "f".repeat(60_000).into()).collect();
+    let large = Command::Routes { add: filters, remove: vec![] };
+    assert_eq!(node.group.propose([(8, acquire("c")), (9, large), (10, acquire("d"))]), [9]);
+    until("the others are answered", || node.diary.outcome(10).is_some()).await;
+    assert!(node.diary.outcome(8).is_some() && node.diary.outcome(9).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn times_that_contradict_one_another_are_refused() {
     let mut scene = Scene::default();
     let impatient = Options { lease_ms: 800, ..options(1, "n1", 1) };

@@ -135,6 +135,7 @@ fn effect_in_words(effect: &Effect) -> String {
         Effect::Claimed { epoch, holder, by, clean, .. } => {
             format!("{} claims {epoch} of {}{}", name(by), name(holder), if *clean { ", clean" } else { "" })
         }
+        Effect::Closed { epoch, holder, .. } => format!("{} has closed for {epoch}", name(holder)),
         Effect::ClaimLost { epoch, by, .. } => format!("{} lost {epoch}", name(by)),
         Effect::CutMade { epoch, holder, by, index, .. } => {
             format!("{} gives {epoch} to {} at {index}", name(holder), name(by))

@@ -243,6 +243,7 @@ impl Mirror {
                     self.claims.insert(Arc::clone(&client), later);
                 });
             }
+            Effect::Closed { .. } => {}
             // Says only where to look.
             Effect::HeirsChanged { .. } => {}
         }
@@ -262,6 +263,9 @@ fn check(state: &ControlState) {
             assert_eq!(lease.has(lease::Flag::Claimed), claim.is_some());
             assert_eq!(lease.has(lease::Flag::WillDue), state.wills.any_of(client));
             assert!(claim.is_none() || lease.phase() != lease::Phase::Connected);
+            let closing = lease.has(lease::Flag::Closing);
+            assert!(!closing || matches!(lease.phase(), lease::Phase::Detached { .. }));
+            assert!(!closing || state.wills.get(client, lease.epoch).is_none(), "{client} may have said goodbye");
             let wills = lease.will.as_deref().into_iter().chain(claim.and_then(|claim| claim.will.as_ref()));
             will_bytes += wills.map(|will| will.message.len() as u64).sum::<u64>();
             eras.push(lease.era);
@@ -345,7 +349,7 @@ impl Copies {
             self.of.retain(|(home, _, _, at)| {
                 let misses = *at == node && (has_lost || gone || (died && live(after, *home)));
                 // A new run of the home does not know what its heirs have, and one that is dead copies nothing.
-                !misses && !(begins && *home == node)
+                !(misses || begins && *home == node)
             });
             if begins {
                 let dead: Vec<NodeId> = [A, B, C].into_iter().filter(|other| !live(after, *other)).collect();
@@ -486,6 +490,12 @@ proptest! {
     }
 
     #[test]
+    fn a_will_is_due_only_when_the_end_of_its_connection_is_known_and_never_after_a_goodbye(acts in any_acts()) {
+        let mut ends = Ends::default();
+        run(&acts, |taken| ends.note(taken));
+    }
+
+    #[test]
     fn nobody_is_accepted_while_another_node_may_still_serve_the_client(acts in any_acts()) {
         let mut open: BTreeMap<ClientId, BTreeSet<(NodeId, SessionEpoch)>> = BTreeMap::new();
         let mut epochs: BTreeMap<ClientId, SessionEpoch> = BTreeMap::new();
@@ -597,8 +607,55 @@ fn note_wills(
     }
 }
 
-/// Keeps the connections that were accepted and that nobody knows to be closed. A holder closes before it yields, so a settled claim closes
-/// those before it.
+/// What is known of the ends of connections.
+#[derive(Default)]
+struct Ends {
+    /// Where connections are that nobody has said to be closed; each node closes its own before it takes another.
+    open: BTreeMap<(ClientId, SessionEpoch), NodeId>,
+    goodbyes: BTreeSet<(ClientId, SessionEpoch)>,
+}
+
+impl Ends {
+    fn note(&mut self, taken: &Taken<'_>) {
+        match taken.command {
+            Command::Acquire { client, .. } => {
+                self.open.retain(|(of, _), at| of != client || *at != taken.by);
+            }
+            Command::Detach { client, epoch, will, .. } if taken.applied.outcome == Outcome::Done => {
+                let connection = (Arc::clone(client), *epoch);
+                assert_eq!(self.open.remove(&connection), Some(taken.by));
+                if *will == WillFate::Drop {
+                    self.goodbyes.insert(connection);
+                }
+            }
+            _ => {}
+        }
+        for effect in &taken.applied.effects {
+            if let Effect::NodeDown { node, .. } | Effect::NodeUp { node, .. } = effect {
+                self.open.retain(|_, at| at != node);
+            }
+        }
+        for effect in &taken.applied.effects {
+            let (Effect::WillDue { client, epoch, .. } | Effect::SessionEnded { client, epoch, .. }) = effect else {
+                continue;
+            };
+            let connection = (Arc::clone(client), *epoch);
+            assert!(!self.open.contains_key(&connection), "{effect:?} of a connection that may still be");
+            let is_will = matches!(effect, Effect::WillDue { .. });
+            assert!(!is_will || !self.goodbyes.contains(&connection), "{effect:?} after a goodbye");
+        }
+        let accepted = match (taken.command, taken.applied.outcome) {
+            (Command::Acquire { client, .. }, Outcome::Acquired { epoch, .. }) => Some((client, epoch)),
+            (Command::Settle { client, epoch }, Outcome::Settled { .. }) => Some((client, *epoch)),
+            _ => None,
+        };
+        if let Some((client, epoch)) = accepted {
+            self.open.insert((Arc::clone(client), epoch), taken.by);
+        }
+    }
+}
+
+/// Keeps the connections that were accepted and that nobody knows to be closed.
 fn note_connections(
     open: &mut BTreeMap<ClientId, BTreeSet<(NodeId, SessionEpoch)>>,
     epochs: &mut BTreeMap<ClientId, SessionEpoch>,
@@ -620,7 +677,9 @@ fn note_connections(
         }
         (Command::Acquire { client, .. }, Outcome::Claimed { epoch, .. }) => note_epoch(epochs, client, epoch),
         (Command::Settle { client, epoch }, Outcome::Settled { .. }) => {
-            open.insert(Arc::clone(client), BTreeSet::from([(taken.by, *epoch)]));
+            let of_client = open.entry(Arc::clone(client)).or_default();
+            assert!(of_client.is_empty(), "{client} is still connected: {of_client:?}");
+            of_client.insert((taken.by, *epoch));
         }
         (Command::Detach { client, epoch, .. }, Outcome::Done) => {
             open.entry(Arc::clone(client)).or_default().remove(&(taken.by, *epoch));

@@ -22,7 +22,14 @@ fn a_session_moves_when_the_claim_is_settled_and_not_before() {
     let claim = Claim { by: B, epoch: 2, clean: false, cut: Some(7) };
     let expected = Session { began: 1, epoch: 1, connected: false, holder: A, claim: Some(claim), missing: false };
     assert_eq!(session, expected);
-    play(&mut state, [(3, B, settle("x", 2), "settled resumed; moved 2 from a to b")]);
+    play(
+        &mut state,
+        [
+            (3, B, settle("x", 2), "Closing"),
+            (3, A, detach("x", 1, Keep, 100), "done; a has closed for 2"),
+            (3, B, settle("x", 2), "settled resumed; moved 2 from a to b"),
+        ],
+    );
     let session = state.session("x").expect("it is still there");
     assert_eq!(session, Session { began: 1, epoch: 2, connected: true, holder: B, claim: None, missing: false });
     assert_eq!(state.sessions_of(A).count(), 0);
@@ -39,6 +46,7 @@ fn a_later_claimant_asks_the_holder_and_not_the_one_before_it() {
             (0, C, acquire("x", false, 100, None), "c3 asks a; b lost 2; c claims 3 of a"),
             (0, B, settle("x", 2), "NotClaimed"),
             (0, B, withdraw("x", 2), "NotClaimed"),
+            (0, A, detach("x", 1, Keep, 100), "done; a has closed for 3"),
             (0, C, settle("x", 3), "settled resumed; moved 3 from a to c"),
         ],
     );
@@ -163,6 +171,8 @@ fn clean_start_over_a_live_connection_waits_until_that_is_closed() {
         [
             (0, A, acquire("x", false, 100, None), "c1 new"),
             (0, B, acquire("x", true, 0, None), "c2 asks a to close; b claims 2 of a, clean"),
+            (0, B, settle("x", 2), "Closing"),
+            (0, A, detach("x", 1, Keep, 100), "done; a has closed for 2"),
             (0, B, settle("x", 2), "settled new; ended 1 at a; moved 2 from a to b"),
         ],
     );
@@ -190,7 +200,7 @@ fn a_connection_that_a_claim_has_ended_counts_as_open_until_its_node_says_otherw
             (0, B, withdraw("x", 2), "done; b gave up 2 of a"),
             // Node a may be cut off and still serve it.
             (0, B, acquire("x", true, 0, None), "c3 asks a to close; b claims 3 of a, clean"),
-            (0, A, detach("x", 1, Keep, 100), "done"),
+            (0, A, detach("x", 1, Keep, 100), "done; a has closed for 3"),
             (0, A, detach("x", 1, Keep, 100), "NotConnected"),
             (0, C, acquire("x", true, 0, None), "c4 new; b lost 3; ended 1 at a"),
         ],
@@ -203,12 +213,12 @@ fn the_end_of_the_node_closes_all_of_its_connections() {
         &mut three_nodes(),
         [
             (0, A, acquire("x", false, 0, None), "c1 new"),
-            (0, B, acquire("x", false, 100, None), "c2 asks a to close; b claims 2 of a, clean; ended 1 at a"),
+            (0, B, acquire("x", false, 100, None), "c2 asks a to close; b claims 2 of a, clean"),
             (0, B, withdraw("x", 2), "done; b gave up 2 of a"),
             (0, C, acquire("x", true, 0, None), "c3 asks a to close; c claims 3 of a, clean"),
             (0, C, withdraw("x", 3), "done; c gave up 3 of a"),
             (0, LEADER, expire(A, 1), "done; a1 down"),
-            (0, C, acquire("x", true, 0, None), "c4 new"),
+            (0, C, acquire("x", true, 0, None), "c4 new; ended 1 at a"),
         ],
     );
 }
@@ -219,12 +229,9 @@ fn a_session_without_expiry_is_claimed_as_clean() {
         &mut three_nodes(),
         [
             (0, A, acquire("x", true, 0, Some(30)), "c1 new"),
-            (
-                0,
-                B,
-                acquire("x", false, 100, None),
-                "c2 asks a to close; b claims 2 of a, clean; will 1 by a; ended 1 at a",
-            ),
+            (0, B, acquire("x", false, 100, None), "c2 asks a to close; b claims 2 of a, clean"),
+            (0, B, settle("x", 2), "Closing"),
+            (0, A, detach("x", 1, Keep, 0), "done; will 1 by a; ended 1 at a; a has closed for 2"),
             (0, B, settle("x", 2), "WillDue"),
             (0, A, will_done("x", 1), "done; will 1 forgotten"),
             (0, B, settle("x", 2), "settled new; moved 2 from a to b"),
@@ -240,8 +247,8 @@ fn a_will_without_delay_belongs_to_the_holder_and_finds_another_publisher_when_t
         [
             (0, A, acquire("d", false, 100, Some(0)), "c1 new"),
             // Node a has been killed a moment ago; nobody knows yet.
-            (1_000, B, acquire("d", false, 100, Some(7)), "c2 asks a; b claims 2 of a; will 1 by a"),
-            (1_000, B, settle("d", 2), "WillDue"),
+            (1_000, B, acquire("d", false, 100, Some(7)), "c2 asks a; b claims 2 of a"),
+            (1_000, B, settle("d", 2), "Closing"),
             (3_000, LEADER, expire(A, 1), "done; a1 down"),
         ],
     );
@@ -261,6 +268,7 @@ fn a_will_is_not_cancelled_by_a_connection_that_is_never_accepted() {
             (0, A, acquire("d", false, 100, Some(5)), "c1 new"),
             (1_000, B, acquire("d", false, 100, None), "c2 asks a; b claims 2 of a"),
             (2_000, B, withdraw("d", 2), "done; b gave up 2 of a"),
+            (2_000, A, detach("d", 1, Keep, 100), "done"),
             (5_999, LEADER, Command::Tick, "done"),
             (6_000, LEADER, Command::Tick, "done; will 1 by a"),
         ],
@@ -274,6 +282,7 @@ fn a_will_that_waits_is_cancelled_when_the_claim_is_settled() {
         [
             (0, A, acquire("d", false, 100, Some(5)), "c1 new"),
             (1_000, B, acquire("d", false, 100, None), "c2 asks a; b claims 2 of a"),
+            (2_000, A, detach("d", 1, Keep, 100), "done; a has closed for 2"),
             (2_000, B, settle("d", 2), "settled resumed; moved 2 from a to b"),
             (60_000, LEADER, Command::Tick, "done"),
         ],
@@ -287,6 +296,7 @@ fn a_will_whose_delay_ends_during_the_move_holds_the_move_up() {
         [
             (0, A, acquire("d", false, 100, Some(5)), "c1 new"),
             (1_000, B, acquire("d", false, 100, None), "c2 asks a; b claims 2 of a"),
+            (1_000, A, detach("d", 1, Keep, 100), "done; a has closed for 2"),
             (6_000, B, settle("d", 2), "WillDue; will 1 by a"),
             (6_000, A, will_done("d", 1), "done; will 1 forgotten"),
             (6_000, B, settle("d", 2), "settled resumed; moved 2 from a to b"),
@@ -333,11 +343,140 @@ fn the_goodbye_of_a_connection_that_was_claimed_meanwhile_still_drops_its_will()
         [
             (0, A, acquire("d", false, 100, Some(5)), "c1 new"),
             (0, B, acquire("d", false, 100, None), "c2 asks a; b claims 2 of a"),
-            (0, A, detach("d", 1, Drop, 100), "done"),
+            (0, A, detach("d", 1, Drop, 100), "done; a has closed for 2"),
             (0, B, withdraw("d", 2), "done; b gave up 2 of a"),
             (5_000, LEADER, Command::Tick, "done"),
         ],
     );
+}
+
+#[test]
+fn a_goodbye_that_the_holder_hears_behind_the_claim_leaves_no_will_however_the_claim_is_made() {
+    for (clean, expiry_secs) in [(false, 100), (true, 100), (false, 0), (true, 0)] {
+        let mut state = three_nodes();
+        apply(&mut state, 0, A, acquire("d", false, expiry_secs, Some(0)));
+        let claimed = apply(&mut state, 0, B, acquire("d", clean, 100, None));
+        assert_eq!(claimed.outcome, Outcome::Claimed { epoch: 2, holder: A, clean: clean || expiry_secs == 0 });
+        assert!(matches!(claimed.effects[..], [Effect::Claimed { closing: true, .. }]));
+        let (closed, settled) = match (clean, expiry_secs) {
+            (_, 0) => ("done; ended 1 at a; a has closed for 2", "settled new; moved 2 from a to b"),
+            (true, _) => ("done; a has closed for 2", "settled new; ended 1 at a; moved 2 from a to b"),
+            (false, _) => ("done; a has closed for 2", "settled resumed; moved 2 from a to b"),
+        };
+        play(
+            &mut state,
+            [
+                (0, B, settle("d", 2), "Closing"),
+                (5_000, LEADER, Command::Tick, "done"),
+                (5_000, A, detach("d", 1, Drop, expiry_secs), closed),
+                (5_000, B, settle("d", 2), settled),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_will_of_a_connection_that_a_claim_closes_is_out_before_the_claim_is_settled() {
+    for (clean, delay, published) in [(false, 0, true), (false, 3, false), (true, 3, true), (true, 0, true)] {
+        let mut state = three_nodes();
+        apply(&mut state, 0, A, acquire("d", false, 100, Some(delay)));
+        apply(&mut state, 0, B, acquire("d", clean, 100, None));
+        let closed = if published { "done; will 1 by a; a has closed for 2" } else { "done; a has closed for 2" };
+        play(&mut state, [(0, A, detach("d", 1, Keep, 100), closed)]);
+        if published {
+            play(&mut state, [(0, B, settle("d", 2), "WillDue"), (0, A, will_done("d", 1), "done; will 1 forgotten")]);
+        }
+        let settled = apply(&mut state, 0, B, settle("d", 2)).outcome;
+        assert_eq!(settled, Outcome::Settled { session_present: !clean });
+    }
+}
+
+#[test]
+fn what_a_goodbye_says_of_the_expiry_counts_for_the_claim_that_waits_for_it() {
+    let claimed = |state: &mut ControlState| {
+        play(
+            state,
+            [
+                (0, A, acquire("d", false, 100, Some(9)), "c1 new"),
+                (0, B, acquire("d", false, 100, None), "c2 asks a; b claims 2 of a"),
+            ],
+        );
+    };
+    let mut state = three_nodes();
+    claimed(&mut state);
+    play(
+        &mut state,
+        [
+            (0, A, detach("d", 1, Drop, 0), "done; ended 1 at a; a has closed for 2"),
+            (0, B, settle("d", 2), "settled new; moved 2 from a to b"),
+        ],
+    );
+    let mut state = three_nodes();
+    claimed(&mut state);
+    play(
+        &mut state,
+        [
+            (0, B, withdraw("d", 2), "done; b gave up 2 of a"),
+            (3_000, LEADER, Command::Tick, "done"),
+            // With reason code 0x04: the Will stays, and is due with the end of the session.
+            (3_000, A, detach("d", 1, Keep, 2), "done; will 1 by a; ended 1 at a"),
+        ],
+    );
+}
+
+#[test]
+fn a_later_claim_waits_for_the_end_of_the_same_connection() {
+    play(
+        &mut three_nodes(),
+        [
+            (0, A, acquire("d", true, 0, Some(5)), "c1 new"),
+            (0, B, acquire("d", false, 100, None), "c2 asks a to close; b claims 2 of a, clean"),
+            (0, C, acquire("d", false, 100, None), "c3 asks a to close; b lost 2; c claims 3 of a, clean"),
+            (0, C, settle("d", 3), "Closing"),
+            (0, A, detach("d", 1, Keep, 0), "done; will 1 by a; ended 1 at a; a has closed for 3"),
+            (0, C, settle("d", 3), "WillDue"),
+            (0, A, will_done("d", 1), "done; will 1 forgotten"),
+            (0, C, settle("d", 3), "settled new; moved 3 from a to c"),
+        ],
+    );
+}
+
+#[test]
+fn who_comes_back_to_the_holder_while_the_old_connection_counts_as_open_takes_it_over() {
+    for (expiry_secs, delay, words) in [
+        (100, 0, "c3 resumed closes 1; b lost 2; will 1 by a"),
+        (100, 5, "c3 resumed closes 1; b lost 2"),
+        (0, 5, "c3 new closes 1; b lost 2; will 1 by a; ended 1 at a"),
+    ] {
+        let mut state = three_nodes();
+        apply(&mut state, 0, A, acquire("d", false, expiry_secs, Some(delay)));
+        apply(&mut state, 0, B, acquire("d", false, 100, None));
+        play(
+            &mut state,
+            [
+                (0, A, acquire("d", false, 100, None), words),
+                (0, A, detach("d", 1, Drop, expiry_secs), "NotConnected"),
+                (0, B, settle("d", 2), "NotClaimed"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn the_will_of_a_holder_that_dies_before_it_has_said_how_the_connection_ended_is_published_for_a_clean_claim_too() {
+    for clean in [false, true] {
+        let mut state = three_nodes();
+        apply(&mut state, 0, A, acquire("d", false, 100, Some(if clean { 50 } else { 0 })));
+        apply(&mut state, 0, B, acquire("d", clean, 100, None));
+        play(&mut state, [(3_000, LEADER, expire(A, 1), "done; a1 down")]);
+        let publisher = state.will_publisher("d").expect("two nodes live");
+        let passed = apply(&mut state, 3_000, LEADER, pass_on(A, 1));
+        assert!(matches!(passed.effects[..], [Effect::WillDue { epoch: 1, publisher: by, .. }] if by == publisher));
+        assert_eq!(apply(&mut state, 3_000, B, settle("d", 2)).outcome, Outcome::Refused(Refusal::WillDue));
+        assert_eq!(apply(&mut state, 3_001, publisher, will_done("d", 1)).outcome, Outcome::Done);
+        let settled = apply(&mut state, 3_002, B, settle("d", 2)).outcome;
+        assert_eq!(settled, Outcome::Settled { session_present: !clean });
+    }
 }
 
 #[test]
@@ -412,12 +551,14 @@ fn who_jumps_over_entries_learns_what_they_caused() {
     ];
     play(&mut ahead, script);
     let behind = ahead.clone();
-    let meanwhile: [Line; 6] = [
-        (1, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a; will 1 by a"),
+    let meanwhile: [Line; 8] = [
+        (1, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a"),
+        (1, A, detach("x", 1, Keep, 100), "done; will 1 by a; a has closed for 2"),
         (1, B, acquire("y", false, 100, None), "c2 asks a; b claims 2 of a"),
-        (1, B, cut("y", 2, &["f"]), "cut 9; b wants f; a gives 2 to b at 9"),
+        (1, B, cut("y", 2, &["f"]), "cut 10; b wants f; a gives 2 to b at 10"),
+        (1, A, detach("y", 1, Keep, 100), "done; a has closed for 2"),
         (2, B, settle("y", 2), "settled resumed; moved 2 from a to b"),
-        (2, A, routes(&["h"], &["g"]), "index 11; a leaves g; a wants h"),
+        (2, A, routes(&["h"], &["g"]), "index 13; a leaves g; a wants h"),
         (3, C, acquire("z", false, 100, None), "c1 new"),
     ];
     play(&mut ahead, meanwhile);
@@ -445,7 +586,24 @@ fn a_connection_that_was_claimed_and_left_while_its_node_was_behind_is_closed_af
     let learned = behind.difference(&state);
     assert!(matches!(
         learned[..],
-        [Effect::Claimed { holder: A, epoch: 2, .. }, Effect::Withdrawn { holder: A, epoch: 2, .. }]
+        [Effect::Claimed { holder: A, epoch: 2, closing: true, .. }, Effect::Withdrawn { holder: A, epoch: 2, .. }]
+    ));
+}
+
+#[test]
+fn a_holder_that_jumps_learns_that_its_word_was_heard_behind_the_will_that_it_has_to_publish() {
+    let mut state = three_nodes();
+    play(&mut state, [(0, A, acquire("x", false, 100, Some(0)), "c1 new")]);
+    let connected = state.clone();
+    play(&mut state, [(0, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a")]);
+    let claimed = state.clone();
+    play(&mut state, [(0, A, detach("x", 1, Keep, 100), "done; will 1 by a; a has closed for 2")]);
+    let learned = claimed.difference(&state);
+    assert!(matches!(learned[..], [Effect::WillDue { epoch: 1, .. }, Effect::Closed { epoch: 2, holder: A, .. }]));
+    let learned = connected.difference(&state);
+    assert!(matches!(
+        learned[..],
+        [Effect::Claimed { epoch: 2, closing: false, .. }, Effect::WillDue { epoch: 1, .. }]
     ));
 }
 
@@ -559,7 +717,13 @@ fn the_bytes_of_all_wills_are_counted() {
     assert_eq!(bytes(&state), 4);
     play(&mut state, [(0, B, acquire("x", false, 100, Some(5)), "c2 asks a; b claims 2 of a")]);
     assert_eq!(bytes(&state), 8, "that of the claim too");
-    play(&mut state, [(0, B, settle("x", 2), "settled resumed; moved 2 from a to b")]);
+    play(
+        &mut state,
+        [
+            (0, A, detach("x", 1, Keep, 100), "done; a has closed for 2"),
+            (0, B, settle("x", 2), "settled resumed; moved 2 from a to b"),
+        ],
+    );
     assert_eq!(bytes(&state), 4);
     play(&mut state, [(0, B, detach("x", 2, Keep, 0), "done; will 2 by b; ended 2 at b")]);
     assert_eq!(bytes(&state), 4, "until it is published");

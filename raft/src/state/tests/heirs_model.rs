@@ -1,7 +1,7 @@
 //! Heirs a second time: no sets that are kept, only all that ever happened, looked through again and again.
 //!
-//! The death of a node and the passing on of its leases are one step here; that it comes in slices is in the scripts. There are no claims and no
-//! Wills.
+//! The death of a node and the passing on of its leases are one step here; that it comes in slices is in the scripts. There are no Wills, and
+//! no claim is settled: it only closes the connection.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,8 @@ enum Event {
 #[derive(Debug)]
 struct Kept {
     holder: NodeId,
+    /// Its connection is, or nobody has said how it ended.
+    open: bool,
 }
 
 #[derive(Default)]
@@ -126,7 +128,7 @@ impl Model {
             let heir = heir_of(client, &base).filter(|heir| able.contains(heir));
             let heir = heir.filter(|heir| only.is_none_or(|(who, of)| who == *heir && of.contains(&client.as_str())));
             if let Some(heir) = heir {
-                *kept = Kept { holder: heir };
+                *kept = Kept { holder: heir, open: false };
                 self.events.push(Event::Passed(heir));
             }
         }
@@ -134,9 +136,14 @@ impl Model {
 
     fn die(&mut self, node: NodeId) {
         self.events.push(Event::Died(node));
+        self.end_connections_of(node);
         if !self.pending(node).is_empty() {
             self.pass(node, None);
         }
+    }
+
+    fn end_connections_of(&mut self, node: NodeId) {
+        self.sessions.values_mut().filter(|kept| kept.holder == node).for_each(|kept| kept.open = false);
     }
 
     fn lose_all_of(&mut self, node: NodeId) {
@@ -147,6 +154,10 @@ impl Model {
 #[derive(Debug, Clone)]
 enum Act {
     Begin(NodeId, &'static str),
+    /// Takes the session over, or claims it from the node that has it.
+    Acquire(NodeId, &'static str),
+    /// The connection, also one that a claim closes, has ended.
+    Close(&'static str),
     Fill(NodeId, Vec<NodeId>),
     Filled(NodeId),
     Die(NodeId),
@@ -168,6 +179,8 @@ fn any_act() -> impl Strategy<Value = Act> {
     let client = || prop::sample::select(&CLIENTS[..]);
     prop_oneof![
         4 => (any_node(), client()).prop_map(|(node, client)| Act::Begin(node, client)),
+        3 => (any_node(), client()).prop_map(|(node, client)| Act::Acquire(node, client)),
+        1 => client().prop_map(Act::Close),
         4 => (any_node(), prop::sample::subsequence(&NODES[..], 0..4)).prop_map(|(node, next)| {
             Act::Fill(node, next.into_iter().filter(|heir| *heir != node).collect())
         }),
@@ -207,8 +220,16 @@ impl Twins {
                 assert_eq!(self.state.session(client).is_some(), self.model.sessions.contains_key(client));
                 if free {
                     self.apply(node, acquire(client, true, NEVER_EXPIRES, None));
-                    self.model.sessions.insert(client.to_owned(), Kept { holder: node });
+                    self.model.sessions.insert(client.to_owned(), Kept { holder: node, open: true });
                 }
+            }
+            Act::Acquire(node, client) if self.model.is_live(node) => self.take_over(node, client),
+            Act::Close(client) => {
+                let Some(session) = self.state.session(client) else { return };
+                let left = detach(client, session.epoch, WillFate::Keep, NEVER_EXPIRES);
+                let done = self.apply(session.holder, left) == Outcome::Done;
+                let kept = self.model.sessions.get_mut(client).expect("the model knows it");
+                assert_eq!(done, std::mem::take(&mut kept.open));
             }
             Act::Fill(node, next) => {
                 let fits = self.model.is_live(node) && next.iter().all(|heir| self.model.is_live(*heir));
@@ -243,7 +264,8 @@ impl Twins {
                 let Some(session) = self.state.session(client) else { return };
                 let done = self.apply(session.holder, lost(client, session.epoch)) == Outcome::Done;
                 let kept = self.model.sessions.get(client).expect("the model knows it");
-                assert_eq!(done, !session.connected && self.model.is_live(kept.holder));
+                assert!(kept.open || !session.connected);
+                assert_eq!(done, !kept.open && self.model.is_live(kept.holder));
                 if done {
                     self.model.sessions.remove(client);
                 }
@@ -269,6 +291,18 @@ impl Twins {
         }
     }
 
+    fn take_over(&mut self, node: NodeId, client: &str) {
+        let Some(kept) = self.model.sessions.get_mut(client) else { return };
+        let holder = kept.holder;
+        kept.open |= node == holder;
+        let fits = match self.apply(node, acquire(client, false, NEVER_EXPIRES, None)) {
+            Outcome::Acquired { session_present, .. } => session_present && node == holder,
+            Outcome::Claimed { holder: asked, clean, .. } => node != holder && asked == holder && !clean,
+            other => other == Outcome::Missing && !self.model.is_live(holder),
+        };
+        assert!(fits, "{client} at {node}");
+    }
+
     fn pass_on(&mut self, node: NodeId) {
         let incarnation = self.state.incarnation(node).unwrap_or(0);
         self.apply(LEADER, pass_on(node, incarnation));
@@ -286,6 +320,7 @@ impl Twins {
         assert_eq!(done, self.model.pending(node).is_empty());
         if done {
             self.model.events.push(Event::Born(node, intact));
+            self.model.end_connections_of(node);
             if !intact {
                 self.apply(LEADER, Command::Tick);
                 self.model.lose_all_of(node);

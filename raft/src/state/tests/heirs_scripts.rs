@@ -419,6 +419,47 @@ fn the_heir_publishes_the_will() {
     );
 }
 
+#[test]
+fn a_connection_that_a_claim_closes_has_ended_without_a_goodbye_when_its_lease_passes_to_the_heir() {
+    for (by, expiry_secs) in [(B, 100), (C, 100), (C, 0)] {
+        let mut state = with_heirs(A, &[B]);
+        apply(&mut state, 0, A, acquire("x", false, expiry_secs, Some(0)));
+        apply(&mut state, 0, by, acquire("x", false, 100, None));
+        play(&mut state, [(0, by, settle("x", 2), "Closing"), (3_000, LEADER, expire(A, 1), "done; a1 down to b")]);
+        let passed = apply(&mut state, 3_000, LEADER, pass_on(A, 1)).effects;
+        let count = |is: fn(&Effect) -> bool| passed.iter().filter(|effect| is(effect)).count();
+        assert_eq!(count(|effect| matches!(effect, Effect::WillDue { epoch: 1, .. })), 1, "{passed:?}");
+        let kinds = (
+            count(|effect| matches!(effect, Effect::Withdrawn { epoch: 2, holder: A, .. })),
+            count(|effect| matches!(effect, Effect::PassedOn { epoch: 1, to: B, .. })),
+            count(|effect| matches!(effect, Effect::SessionEnded { epoch: 1, .. })),
+        );
+        assert_eq!(kinds, if expiry_secs > 0 { (1, 1, 0) } else { (0, 0, 1) });
+        let publisher = state.will_publisher("x").expect("two nodes live");
+        if expiry_secs > 0 {
+            assert_eq!(publisher, B, "the heir has it");
+        } else {
+            assert_eq!(apply(&mut state, 3_000, publisher, will_done("x", 1)).outcome, Outcome::Done);
+            let settled = apply(&mut state, 3_000, by, settle("x", 2)).outcome;
+            assert_eq!(settled, Outcome::Settled { session_present: false });
+        }
+    }
+}
+
+#[test]
+fn what_has_a_connection_that_a_claim_closes_is_not_lost() {
+    play(
+        &mut with_heirs(A, &[B]),
+        [
+            (0, A, acquire("x", false, 100, Some(0)), "c1 new"),
+            (0, C, acquire("x", false, 100, None), "c2 asks a; c claims 2 of a"),
+            (0, A, lost("x", 1), "NotHeir"),
+            (0, A, detach("x", 1, WillFate::Drop, 100), "done; a has closed for 2"),
+            (0, C, settle("x", 2), "settled resumed; moved 2 from a to c"),
+        ],
+    );
+}
+
 /// H32.
 #[test]
 fn share_routes_of_the_dead_are_void_at_once() {

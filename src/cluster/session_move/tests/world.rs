@@ -13,6 +13,7 @@ enum Command {
     Cut { by: usize, epoch: u64 },
     Settle { by: usize, epoch: u64 },
     Withdraw { by: usize, epoch: u64 },
+    Detach { by: usize, epoch: u64 },
     Expire { node: usize },
 }
 
@@ -24,9 +25,20 @@ struct State {
     /// The holder is dead.
     missing: bool,
     epoch: u64,
+    /// The last connection that was accepted.
+    connection: u64,
+    end: End,
     claim: Option<(u64, usize)>,
     routed: [bool; NODES],
     dead: [bool; NODES],
+}
+
+/// What the control state knows of the end of the last connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Connected,
+    Closing,
+    Known,
 }
 
 type Got = (usize, u64);
@@ -61,7 +73,8 @@ struct Node {
 enum Told {
     Giving(u64, GivingEvent),
     Taking(u64, TakingEvent),
-    Closed,
+    /// The connection of that epoch is closed, if it was there.
+    Closed(u64),
 }
 
 struct World {
@@ -83,6 +96,8 @@ impl World {
             holder: 0,
             missing: false,
             epoch: 1,
+            connection: 1,
+            end: End::Connected,
             claim: None,
             routed: [true, false, false],
             dead: [false; NODES],
@@ -167,6 +182,7 @@ impl World {
                 self.nodes[node].state.routed[by] = false;
                 self.tell_giving(node, GivingEvent::Withdrawn);
             }
+            Command::Detach { by, epoch } if (state.connection, state.holder) == (epoch, by) => self.detach(node),
             Command::Expire { node: dead } => self.expire(node, dead),
             _ => {}
         }
@@ -184,19 +200,26 @@ impl World {
                 self.tell_taking(node, epoch, TakingEvent::ClaimLost);
             }
         }
+        let state = &mut self.nodes[node].state;
         if holder == by {
+            (state.connection, state.end) = (epoch, End::Connected);
             self.tell_giving(node, GivingEvent::Withdrawn);
             self.nodes[by].open |= node == by;
             return;
         }
-        self.nodes[node].state.claim = Some((epoch, by));
+        state.claim = Some((epoch, by));
+        if state.end == End::Connected {
+            state.end = End::Closing;
+        }
+        let closing = state.end == End::Closing;
         if clean {
             self.clean.push(epoch);
         }
         if holder == node {
-            let claim = Claim { by: id(by), ..claim(epoch, clean) };
+            let claim = Claim { by: id(by), closing, ..claim(epoch, clean) };
             if self.nodes[node].giving.is_some() {
                 self.tell_giving(node, GivingEvent::Claimed(claim));
+                self.nodes[node].told.push_back(Told::Giving(epoch, GivingEvent::WillsDone));
             } else {
                 let (giving, actions) = Giving::new(claim);
                 self.nodes[node].giving = Some(giving);
@@ -207,6 +230,16 @@ impl World {
             let (taking, actions) = Taking::new("c".into(), epoch, PATIENCE, self.now);
             self.nodes[node].taking = Some((taking, holder));
             self.take(node, actions);
+        }
+    }
+
+    /// The holder has said how the connection ended.
+    fn detach(&mut self, node: usize) {
+        let State { end, holder, claim, .. } = &mut self.nodes[node].state;
+        let closed = std::mem::replace(end, End::Known) == End::Closing;
+        if let Some((epoch, _)) = claim.filter(|_| closed && *holder == node) {
+            self.tell_giving(node, GivingEvent::EndKnown { epoch });
+            self.nodes[node].told.push_back(Told::Giving(epoch, GivingEvent::WillsDone));
         }
     }
 
@@ -227,11 +260,13 @@ impl World {
         let state = &mut self.nodes[node].state;
         if state.claim != Some((epoch, by)) {
             if by == node {
-                self.tell_taking(node, epoch, TakingEvent::SettleRefused { will_due: false });
+                self.tell_taking(node, epoch, TakingEvent::SettleRefused { again: false });
             }
             return;
         }
+        assert!(state.end == End::Known, "{by} takes what {} may still serve", state.holder);
         state.claim = None;
+        (state.connection, state.end) = (epoch, End::Connected);
         state.routed = [false; NODES];
         state.routed[by] = true;
         let old = std::mem::replace(&mut state.holder, by);
@@ -296,7 +331,7 @@ impl World {
             });
             match action {
                 Give::Close => {
-                    node.told.push_back(Told::Closed);
+                    node.told.push_back(Told::Closed(node.state.connection));
                     node.told.push_back(Told::Giving(epoch, GivingEvent::WillsDone));
                     node.told.push_back(Told::Giving(epoch, GivingEvent::PublishedSettled));
                 }
@@ -328,7 +363,7 @@ impl World {
                     }
                 }
                 Take::ProposeCut => self.propose(number, Command::Cut { by: number, epoch }),
-                Take::Take { bytes, .. } => node.take_part(&bytes),
+                Take::Take { bytes } => node.take_part(&bytes),
                 Take::Adopt => {
                     node.adopt();
                     node.told.push_back(Told::Taking(epoch, TakingEvent::Kept));
@@ -336,7 +371,11 @@ impl World {
                 Take::ProposeSettle => self.propose(number, Command::Settle { by: number, epoch }),
                 Take::ProposeWithdraw => self.propose(number, Command::Withdraw { by: number, epoch }),
                 Take::Connack { session_present } => self.admit(number, session_present),
-                Take::Leave | Take::Keep => self.own(number),
+                Take::Keep => self.own(number),
+                Take::Leave => {
+                    self.own(number);
+                    self.propose(number, Command::Detach { by: number, epoch });
+                }
                 Take::Refuse(_) => {}
                 Take::Drop => {
                     node.draft.clear();
@@ -412,8 +451,9 @@ impl World {
             giving.is_some_and(|giving| giving.claim().epoch == epoch)
         };
         match told {
-            Told::Closed => {
+            Told::Closed(epoch) => {
                 self.nodes[node].open = false;
+                self.propose(node, Command::Detach { by: node, epoch });
                 self.tell_giving(node, GivingEvent::Closed);
             }
             // A part of an older claim is thrown away by who made it; the end of the old connection counts for every claim.
@@ -543,7 +583,7 @@ impl World {
             Fault::Connect(node, clean) => self.connect(node, clean),
             Fault::Leave(node) => {
                 if let Some(epoch) = self.nodes[node].taking.as_ref().map(|(taking, _)| taking.epoch()) {
-                    self.tell_taking(node, epoch, TakingEvent::ClientGone);
+                    self.tell_taking(node, epoch, TakingEvent::Failed);
                 }
             }
             Fault::LoseFrame => drop(self.frames.pop()),

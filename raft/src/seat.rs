@@ -1,4 +1,4 @@
-//! This node's own place in the group: its run, its incarnation, its grant, and the batches that it has under way.
+//! The seat of this node in the group: its run, its incarnation, its grant, and the batches that it has under way.
 //!
 //! All changes of the grant are reported to the [`Audience`] under one lock, so they arrive in the order in which they happened.
 //!
@@ -26,8 +26,6 @@ pub struct AppliedEntry {
     pub effects: Vec<Effect>,
     /// Routes were added, or a cut was made: somebody waits to hear that all shards route with this index.
     pub asked: bool,
-    /// The node whose batch it is; `None` for what the leader proposes.
-    pub from: Option<NodeId>,
     /// The incarnation that this process has, or has got by this entry. Without one, and that is so while the log of an earlier run is applied once more, what follows for
     /// sessions and Wills is nothing for this node to do: it hears of what is still to be done when it is registered.
     pub incarnation: Option<Incarnation>,
@@ -52,15 +50,15 @@ pub trait Audience: Send + Sync + 'static {
 }
 
 /// See the module.
-pub(crate) struct Home {
+pub(crate) struct Seat {
     pub me: NodeId,
     pub batcher: Batcher,
     audience: Arc<dyn Audience>,
-    seat: Mutex<Seat>,
+    sitting: Mutex<Sitting>,
     incarnation: watch::Sender<Option<Incarnation>>,
 }
 
-struct Seat {
+struct Sitting {
     tenure: Tenure,
     run: u64,
     /// That run has had an incarnation, which is over.
@@ -68,16 +66,19 @@ struct Seat {
     reported: Option<Standing>,
     /// Somebody waits to be registered.
     wanted: bool,
+    /// The process stops: no incarnation begins any more.
+    closed: bool,
 }
 
-impl Home {
-    pub fn new(me: NodeId, run: u64, timing: Timing, audience: Arc<dyn Audience>) -> Home {
-        let seat = Seat { tenure: Tenure::new(timing), run, worn: false, reported: None, wanted: false };
-        Home {
+impl Seat {
+    pub fn new(me: NodeId, run: u64, timing: Timing, audience: Arc<dyn Audience>) -> Seat {
+        let tenure = Tenure::new(timing);
+        let sitting = Sitting { tenure, run, worn: false, reported: None, wanted: false, closed: false };
+        Seat {
             me,
             batcher: Batcher::default(),
             audience,
-            seat: Mutex::new(seat),
+            sitting: Mutex::new(sitting),
             incarnation: watch::Sender::new(None),
         }
     }
@@ -97,86 +98,95 @@ impl Home {
 
     /// Asks to be registered. After an incarnation that is over, under a new run: for the state it is another start.
     pub fn want(&self, wanted: bool, next_run: impl FnOnce() -> u64) {
-        let mut seat = self.seat.lock();
-        seat.wanted = wanted;
-        if wanted && seat.worn {
-            seat.run = next_run();
-            seat.worn = false;
+        let mut sitting = self.sitting.lock();
+        sitting.wanted = wanted && !sitting.closed;
+        if wanted && sitting.worn {
+            sitting.run = next_run();
+            sitting.worn = false;
         }
     }
 
     /// The run to register, while somebody waits for it.
     pub fn wanted(&self) -> Option<u64> {
-        let seat = self.seat.lock();
-        let wanted = seat.wanted && !seat.worn && self.incarnation().is_none();
-        wanted.then_some(seat.run)
+        let sitting = self.sitting.lock();
+        let wanted = sitting.wanted && !sitting.worn && self.incarnation().is_none();
+        wanted.then_some(sitting.run)
     }
 
     /// `run` is registered, with `number` batches applied.
     pub fn registered(&self, run: u64, incarnation: Incarnation, number: u64) {
-        let mut seat = self.seat.lock();
-        if seat.run != run || seat.worn || self.incarnation() == Some(incarnation) {
+        let mut sitting = self.sitting.lock();
+        if sitting.run != run || sitting.worn || sitting.closed || self.incarnation() == Some(incarnation) {
             return;
         }
-        seat.tenure.registered(incarnation, boot_ms());
-        seat.wanted = false;
+        sitting.tenure.registered(incarnation, boot_ms());
+        sitting.wanted = false;
         self.batcher.begin(incarnation, number);
         self.incarnation.send_replace(Some(incarnation));
     }
 
     /// The state says that this incarnation is over, or the leader does.
     pub fn expired(&self, incarnation: Incarnation) {
-        let mut seat = self.seat.lock();
-        seat.tenure.expired(incarnation);
-        self.report(&mut seat);
+        let mut sitting = self.sitting.lock();
+        sitting.tenure.expired(incarnation);
+        self.report(&mut sitting);
     }
 
     /// Ends the incarnation, if there is one.
     pub fn end(&self) {
-        let mut seat = self.seat.lock();
-        seat.tenure.end();
-        self.report(&mut seat);
+        let mut sitting = self.sitting.lock();
+        sitting.tenure.end();
+        self.report(&mut sitting);
+    }
+
+    /// Ends the incarnation, if there is one, and takes no other.
+    pub fn close(&self) {
+        {
+            let mut sitting = self.sitting.lock();
+            (sitting.closed, sitting.wanted) = (true, false);
+        }
+        self.end();
     }
 
     pub fn renewed(&self, incarnation: Incarnation, sent: u64, granted: u64) {
-        let mut seat = self.seat.lock();
-        seat.tenure.renewed(incarnation, sent, granted, boot_ms());
-        self.report(&mut seat);
+        let mut sitting = self.sitting.lock();
+        sitting.tenure.renewed(incarnation, sent, granted, boot_ms());
+        self.report(&mut sitting);
     }
 
     /// The incarnation whose renewal has to go out now, if one has to. Counts as sent at that time.
     pub fn renewal(&self, now: u64) -> Option<Incarnation> {
-        let mut seat = self.seat.lock();
-        if !seat.tenure.renewal_due(now) {
+        let mut sitting = self.sitting.lock();
+        if !sitting.tenure.renewal_due(now) {
             return None;
         }
-        seat.tenure.sent(now);
-        seat.tenure.incarnation()
+        sitting.tenure.sent(now);
+        sitting.tenure.incarnation()
     }
 
     /// Looks at the clocks, and at whether there are links to a majority.
     pub fn look(&self, majority_linked: bool) -> Standing {
-        let mut seat = self.seat.lock();
-        seat.tenure.linked(majority_linked);
-        self.report(&mut seat)
+        let mut sitting = self.sitting.lock();
+        sitting.tenure.linked(majority_linked);
+        self.report(&mut sitting)
     }
 
     pub fn standing(&self) -> Standing {
-        self.seat.lock().reported.unwrap_or(Standing::Unregistered)
+        self.sitting.lock().reported.unwrap_or(Standing::Unregistered)
     }
 
-    fn report(&self, seat: &mut Seat) -> Standing {
-        let standing = seat.tenure.standing(boot_ms(), wall_ms());
-        if seat.reported == Some(standing) {
+    fn report(&self, sitting: &mut Sitting) -> Standing {
+        let standing = sitting.tenure.standing(boot_ms(), wall_ms());
+        if sitting.reported == Some(standing) {
             return standing;
         }
-        seat.reported = Some(standing);
+        sitting.reported = Some(standing);
         match standing {
             Standing::Unregistered => {}
             Standing::Granted { until } => self.audience.granted(Some(until)),
             Standing::Suspended => self.audience.granted(Some(0)),
             Standing::Ended => {
-                seat.worn = true;
+                sitting.worn = true;
                 self.batcher.end();
                 self.incarnation.send_replace(None);
                 self.audience.granted(None);

@@ -1,0 +1,78 @@
+//! A node whose disk is full, among others that have room: publishers anywhere are told, nothing acknowledged is lost, nobody is given up, and it heals by itself.
+
+use std::time::Instant;
+
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3};
+use holdfast_cluster_tests::wire::{Publish, Version, reason};
+
+use crate::HEALED;
+
+/// More than fits.
+const MESSAGES_MAX: usize = 400;
+const MESSAGE_BYTES: usize = 1_000_000;
+
+/// Publishes for the session on the full node until that is refused. Returns how many were accepted.
+#[track_caller]
+fn fill(on: &ClusterStage, node: usize) -> usize {
+    let mut publisher = on.v5(node, "p");
+    for number in 0..MESSAGES_MAX {
+        match publisher.publish(on.topic("t"), format!("{number} {}", "x".repeat(MESSAGE_BYTES)), 1) {
+            code if code < 0x80 => {}
+            reason::QUOTA_EXCEEDED => return number,
+            code => panic!("refused with {code:#04X}"),
+        }
+    }
+    panic!("{MESSAGES_MAX} messages were accepted by a full disk");
+}
+
+/// What needs no room on the full node goes on, on all three.
+#[track_caller]
+fn others_go_on(on: &ClusterStage) {
+    for node in [N2, N3] {
+        let mut subscriber = on.v5(node, &format!("clean{node}"));
+        subscriber.subscribe(on.topic(&format!("clean/{node}")), 1);
+        assert!(on.v5(N1, "clean").publish(on.topic(&format!("clean/{node}")), "x", 1) < 0x80);
+        assert_eq!(subscriber.take().text(), "x");
+    }
+}
+
+#[test]
+fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
+    let cluster =
+        ClusterSetup::new(3).storage("max_bytes = \"256MB\"").section("[mqtt]\nmax_queued_bytes = \"1GB\"").start();
+    let on = ClusterStage::new(&cluster);
+    let (mut subscriber, _) = on.connect(N2, &on.kept("s"));
+    subscriber.subscribe(on.topic("t"), 1);
+    subscriber.disconnect();
+    let accepted = fill(&on, N1);
+    assert!(accepted > 64, "{accepted} MB of 256 were used");
+    // Who cannot be told waits.
+    let (mut old, _) = on.connect(N1, &on.hello(Version::V311, "p311"));
+    old.send_publish(&Publish::new(on.topic("t"), "held back").qos(1, 1));
+    others_go_on(&on);
+    assert!(old.fence().is_empty(), "it is acknowledged");
+    // Taken, and there is room again.
+    let (mut subscriber, ack) = on.connect(N2, &on.kept("s"));
+    assert!(ack.session_present);
+    for number in 0..accepted {
+        let text = subscriber.take().text();
+        assert_eq!(text.split(' ').next(), Some(number.to_string().as_str()));
+    }
+    assert_eq!(old.wait_puback(1), 0);
+    assert_eq!(subscriber.take().text(), "held back");
+    let deadline = Instant::now() + HEALED;
+    let mut publisher = on.v5(N3, "p3");
+    while publisher.publish(on.topic("t"), "healed", 1) >= 0x80 {
+        assert!(Instant::now() < deadline, "it does not heal");
+    }
+    assert_eq!(subscriber.take().text(), "healed");
+    nobody_was_given_up(&cluster);
+}
+
+#[track_caller]
+fn nobody_was_given_up(cluster: &Cluster) {
+    for node in cluster.all() {
+        let said = cluster.node(node).log().text();
+        assert!(!said.contains("given this node up") && !said.contains("is expired"), "{said}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What the shards of a node share: limits, indexes, counters, and what one of them notes for all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use hashbrown::HashSet;
+use parking_lot::{Mutex, RwLock};
+
+use holdfast_raft::NodeId;
+use holdfast_storage::OwnerId;
+
+use crate::metrics::Metrics;
+use crate::retained::{self, HybridClock};
+use crate::session;
+use crate::subscriptions::{ClusterIndex, NodeIndex, ShardId};
+
+use super::clock::Clock;
+use super::grant::Grant;
+use super::mailbox::Mailbox;
+use super::{Deadlines, Unsettled};
+
+/// What the shards of a node share.
+pub struct Shared {
+    pub node: NodeId,
+    /// What stands for the node in the ids of its messages: the lower half of its id.
+    pub node_tag: u64,
+    pub clock: Clock,
+    pub limits: session::Limits,
+    /// Retained messages the node keeps at the most.
+    pub retained_max: usize,
+    /// And their bytes, topics and properties included.
+    pub retained_bytes_max: usize,
+    /// How long connections have at the end of the node to take what was written to them (`shutdown.grace`), in milliseconds.
+    pub shutdown_grace_ms: u64,
+    /// Whether each connect and close is a line in the log.
+    pub connection_messages: bool,
+    pub metrics: Metrics,
+    pub mailboxes: Vec<Mailbox>,
+    pub index: NodeIndex,
+    pub retained: RwLock<retained::Map>,
+    /// Stamps what is retained, under the lock of the map.
+    pub hybrid: HybridClock,
+    pub storage_level: StorageLevel,
+    /// The number of the last session that was to be written down.
+    pub owners: AtomicU64,
+    /// Whether there may be other nodes.
+    pub clustered: bool,
+    /// This life of the process: random.
+    pub run: u64,
+    /// Whether this node may serve.
+    pub grant: Grant,
+    /// Which other nodes want a topic.
+    pub cluster_index: ClusterIndex,
+    /// Wills of which somebody may publish a second copy.
+    pub wills_seen: WillsSeen,
+    /// Filters that not every node routes yet.
+    pub unsettled: Unsettled,
+    /// How long each wait of a cluster may take.
+    pub patience: Deadlines,
+}
+
+/// The Wills that came here and that are not yet done for all: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes
+/// it once more.
+#[derive(Debug, Default)]
+pub struct WillsSeen(Mutex<HashSet<(Arc<str>, u64)>>);
+
+impl WillsSeen {
+    /// False if the Will of that client and epoch was here before.
+    pub fn note(&self, client: &str, epoch: u64) -> bool {
+        self.0.lock().insert((client.into(), epoch))
+    }
+
+    /// It will not come again.
+    pub fn forget(&self, client: &Arc<str>, epoch: u64) {
+        self.0.lock().remove(&(client.clone(), epoch));
+    }
+}
+
+/// Whether there is room on the disk: written by whoever hears of it, read at every publish.
+#[derive(Debug, Default)]
+pub struct StorageLevel(AtomicU8);
+
+impl StorageLevel {
+    pub fn set(&self, state: &holdfast_storage::State) {
+        let level = match state {
+            holdfast_storage::State::Ok => 0,
+            holdfast_storage::State::Low => 1,
+            holdfast_storage::State::Failing(_) => 2,
+        };
+        self.0.store(level, Ordering::Release);
+    }
+
+    /// No new messages are to be written down.
+    pub fn is_short(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+
+    /// Nothing can be written down.
+    pub fn is_failing(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 1
+    }
+
+    /// What `$SYS` says.
+    pub fn label(&self) -> &'static str {
+        ["ok", "low", "failing"][usize::from(self.0.load(Ordering::Acquire).min(2))]
+    }
+}
+
+impl Shared {
+    pub fn is_own(&self, node: NodeId) -> bool {
+        node == self.node
+    }
+
+    /// A number that no session ever had.
+    pub fn next_owner(&self) -> OwnerId {
+        OwnerId(self.owners.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The shard of a client id.
+    pub fn shard_of(&self, client_id: &str) -> ShardId {
+        use std::hash::BuildHasher;
+        // Fixed seeds: client ids are spread, not protected; a table keyed by them has a random hash of its own.
+        let hash = foldhash::quality::FixedState::with_seed(0x686f_6c64).hash_one(client_id);
+        (hash % self.mailboxes.len() as u64) as ShardId
+    }
+}
