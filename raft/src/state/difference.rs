@@ -155,10 +155,14 @@ impl ControlState {
 
     fn passed_on(&self, (client, lease): (&ClientId, &Lease), newer: &Self, (from, to): (NodeId, NodeId)) -> Effect {
         let &Lease { epoch, began, expiry_secs, .. } = lease;
-        // A dead node's heirs are those that it had when it died.
-        let is_dead = |state: &&Self| state.nodes.find(from).is_some_and(|slot| !state.nodes.is_live(slot));
-        let state = [newer, self].into_iter().find(is_dead);
-        let sure = state.and_then(|state| state.heirs(from)).is_some_and(|heirs| heirs.whole);
+        // A dead node's heirs are those that it had when it died, and until all is passed on they are so if it is forgotten, too.
+        let last_death = |state: &Self| {
+            let dead = state.nodes.all().filter(|(_, node)| node.id == from && node.standing != Standing::Live);
+            let ends = dead.map(|(slot, node)| (node.incarnation, state.heirs.is_whole(slot)));
+            ends.max_by_key(|(incarnation, _)| *incarnation)
+        };
+        let ends = [newer, self].into_iter().filter_map(last_death);
+        let sure = ends.max_by_key(|(incarnation, _)| *incarnation).is_some_and(|(_, whole)| whole);
         Effect::PassedOn { client: Arc::clone(client), epoch, began, expiry_secs, from, to, sure }
     }
 

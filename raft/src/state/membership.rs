@@ -74,6 +74,9 @@ impl ControlState {
             effects.push(Effect::NodeDown { node: node.id, incarnation: node.incarnation, heirs: Vec::new() });
             self.void_routes();
         }
+        if !intact {
+            self.leave_pending(slot, effects);
+        }
         let Self { nodes, leases, wills, heirs, orphans, .. } = self;
         let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
         leases.tenure(slot).keep_the_rest();
@@ -87,7 +90,6 @@ impl ControlState {
         }
         if !intact {
             self.heirs.miss(slot, true, &self.nodes);
-            self.leave_pending(slot, effects);
         }
     }
 
@@ -115,6 +117,8 @@ impl ControlState {
         if !inheriting.is_empty() {
             self.orphans.put(slot, Pending { heirs: inheriting, passed: false });
         }
+        // Before its claims go, and with them perhaps the last lease of who it inherits from.
+        self.leave_pending(slot, effects);
         let Self { nodes, leases, wills, heirs, orphans, .. } = self;
         let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
         leases.end_era(slot, fate, &mut turn);
@@ -124,7 +128,6 @@ impl ControlState {
         leases.withdraw_all_of(slot, &mut turn);
         turn.wills.take_from(slot);
         self.heirs.miss(slot, false, &self.nodes);
-        self.leave_pending(slot, effects);
         self.void_routes();
     }
 

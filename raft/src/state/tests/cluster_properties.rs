@@ -345,7 +345,9 @@ impl Copies {
             let has_lost = matches!(taken.command, Command::Register { node: who, intact: false, run, .. }
                 if *who == node && !before.node(node).is_some_and(|node| node.live && node.run == *run))
                 && !matches!(taken.applied.outcome, Outcome::Refused(_));
-            let begins = before.incarnation(node) != after.incarnation(node);
+            // Not who comes back under the id of one that was forgotten: in life nobody does.
+            let known = before.incarnation(node).zip(after.incarnation(node));
+            let begins = known.is_some_and(|(earlier, now)| earlier != now);
             self.of.retain(|(home, _, _, at)| {
                 let misses = *at == node && (has_lost || gone || (died && live(after, *home)));
                 // A new run of the home does not know what its heirs have, and one that is dead copies nothing.
