@@ -187,6 +187,9 @@ pub struct ShardMetrics {
     pub links_unread: Counter,
     /// Sessions that came from another node, and those that went to one.
     pub sessions_taken: Counter,
+    /// Sessions that this node has taken over from one that had died; and such of which there was no copy.
+    pub sessions_inherited: Counter,
+    pub sessions_lost: Counter,
     pub sessions_given: Counter,
     /// SUBSCRIBE packets that were refused because not every node routed for them in time.
     pub subscribes_timed_out: Counter,

@@ -398,6 +398,7 @@ impl Shard {
             target: (0, 0),
             replays: VecDeque::new(),
             items_away: false,
+            inherited: None,
         };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id, session);

@@ -24,6 +24,7 @@ use tracing::{debug, error, warn};
 use holdfast_raft::NodeId;
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::Home;
 use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, NameKind, Publish};
@@ -56,6 +57,8 @@ struct Stream {
     refused_at: u64,
     /// The last publisher, as clients mostly send more than one message.
     publisher: Arc<str>,
+    /// The next frame is for sessions of a dead node that are not all here yet: nothing is read before it can be routed.
+    waits: bool,
 }
 
 /// A data connection from another node.
@@ -190,6 +193,7 @@ impl Shard {
                 refused: VecDeque::new(),
                 refused_at: 0,
                 publisher: Arc::from(""),
+                waits: false,
             };
             streams.insert(stream) as StreamKey
         })
@@ -253,7 +257,7 @@ impl Shard {
 
     fn read_link_into(&mut self, buffer: &mut [u8], key: u32, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
         for _ in 0..limits::READS_PER_TURN {
-            if !self.shared.grant.is_valid() {
+            if !self.shared.grant.is_valid() || self.still_waits(key, serial)? {
                 return Ok(());
             }
             let Some(link) = self.link(key, serial) else {
@@ -288,6 +292,27 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether the next frame cannot be routed yet. If it could not be and can now, it is, with what came behind it.
+    fn still_waits(&mut self, key: u32, serial: u64) -> io::Result<bool> {
+        let Some(link) = self.link(key, serial) else {
+            return Ok(true);
+        };
+        let of = link.of;
+        if !self.from_peers.streams[of as usize].waits {
+            return Ok(false);
+        }
+        let mut before = match self.link(key, serial) {
+            Some(link) => std::mem::take(&mut link.partial),
+            None => return Ok(true),
+        };
+        let used = self.received_from(key, serial, &before)?;
+        before.drain(..used);
+        if let Some(link) = self.link(key, serial) {
+            link.partial = before;
+        }
+        Ok(self.from_peers.streams[of as usize].waits)
+    }
+
     /// Routes the whole frames of `bytes`, and owes the answer for them. Returns how many bytes they were.
     fn received_from(&mut self, key: u32, serial: u64, bytes: &[u8]) -> io::Result<usize> {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
@@ -303,12 +328,17 @@ impl Shard {
     /// Returns how many bytes were whole frames.
     fn route_frames(&mut self, of: StreamKey, bytes: &[u8]) -> io::Result<usize> {
         let max = DataFrame::bytes_max(self.shared.limits.packet_size_max);
+        self.from_peers.streams[of as usize].waits = false;
         let mut used = 0;
         loop {
             let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
             let Some((frame, length)) = DataFrame::decode(&bytes[used..], max).map_err(malformed)? else {
                 return Ok(used);
             };
+            if self.must_wait(&frame) {
+                self.from_peers.streams[of as usize].waits = true;
+                return Ok(used);
+            }
             used += length;
             match frame {
                 DataFrame::Mark { sequence, index } => {
@@ -317,8 +347,14 @@ impl Shard {
                         self.marked((node, shard), index);
                     }
                 }
-                DataFrame::Copy { .. } | DataFrame::Publish(Publish { orphan: Some(_), .. }) => {
-                    return Err(self.refuse_as_heir(of));
+                DataFrame::Copy { .. } if self.keeping.storage().is_none() => return Err(self.refuse_as_heir(of)),
+                DataFrame::Copy { sequence, entries } => {
+                    let Stream { node, shard, received, .. } = self.from_peers.streams[of as usize];
+                    if sequence > received {
+                        self.from_peers.room.waits_for_nothing = false;
+                        self.copy_came(Home { node, shard }, sequence, entries)?;
+                        self.is_new(of, sequence);
+                    }
                 }
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
@@ -329,7 +365,7 @@ impl Shard {
         }
     }
 
-    /// This node is nobody's heir: what only heirs get is not thrown away in silence.
+    /// This node keeps nothing, and so is nobody's heir: what only heirs get is not thrown away in silence.
     fn refuse_as_heir(&self, of: StreamKey) -> io::Error {
         let node = self.from_peers.streams[of as usize].node;
         if let Some(left_out) = crate::metrics::admit_line("copies") {
@@ -357,7 +393,9 @@ impl Shard {
         }
         let publisher = stream.publisher.clone();
         let id = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
+        let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
         if let Some(Name { kind: NameKind::Will, client, number }) = publish.name
+            && only.is_none()
             && !self.shared.wills_seen.note(client, number)
         {
             return;
@@ -378,9 +416,15 @@ impl Shard {
             outgoing.set_stamp(stamp);
         }
         self.note_seen(id);
-        match publish.share {
-            Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
-            None => self.route_here(&mut outgoing),
+        match (publish.share, only) {
+            (Some((share, detached)), _) => self.share_from_peer(share, detached, &outgoing),
+            (None, Some((orphan, earlier))) => {
+                self.route_to_inherited(&outgoing, orphan, MessageId { sequence: earlier, ..id });
+            }
+            (None, None) => {
+                self.note_plain(&outgoing, publish.orphan.is_some());
+                self.route_here(&mut outgoing);
+            }
         }
     }
 

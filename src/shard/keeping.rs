@@ -21,6 +21,8 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
+use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::receiving::Write as CopyWrite;
 use crate::journal;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, PacketId};
@@ -80,6 +82,10 @@ pub(super) enum Due {
     Propose(Command),
     /// A message of a share group that another node keeps until then.
     Settled(MessageId),
+    /// What this node has of the sessions of a dead one: they may be entered.
+    TakeCopies(Life),
+    /// All that this shard has inherited from one.
+    Inherited(Life),
     /// All of a session that comes from another node.
     Adopted {
         client: Arc<str>,
@@ -183,6 +189,13 @@ impl Keeping {
     pub fn delete(&mut self, owner: OwnerId, item: ItemId) {
         if self.storage.is_some() {
             self.section.entries.push(Entry::Delete { owner, item });
+        }
+    }
+
+    /// Writes down what this node has of the sessions of others.
+    pub fn write_copies(&mut self, writes: impl IntoIterator<Item = CopyWrite>) {
+        if self.storage.is_some() {
+            self.section.entries.extend(writes.into_iter().map(journal::copied_entry));
         }
     }
 
@@ -297,6 +310,8 @@ impl Shard {
             Due::Accepted { stream, number } => self.accept_read(stream, number),
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
+            Due::TakeCopies(life) => self.take_copies(life),
+            Due::Inherited(life) => self.has_inherited(life),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}
         }

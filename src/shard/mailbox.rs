@@ -16,10 +16,12 @@ use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::inheriting::{Found, Life};
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, ReasonCode};
+use crate::session::Seen;
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
@@ -93,10 +95,34 @@ pub enum Event {
         node: NodeId,
         incarnation: Incarnation,
     },
-    /// It is dead.
+    /// It is dead, and these inherit from it.
     PeerDown {
         slot: NodeSlot,
         node: NodeId,
+        incarnation: Incarnation,
+        heirs: Arc<[NodeId]>,
+    },
+    /// What a shard had of copies for this one, of a node that is dead.
+    Copies {
+        life: Life,
+        found: Vec<Found<Arc<Seen>>>,
+    },
+    /// From this shard to itself: there is more to be entered of what was inherited.
+    GoOnInheriting,
+    /// All shards have entered what they have inherited from that life.
+    Inherited {
+        life: Life,
+    },
+    /// For the sessions that were inherited from that life only, but for those that have it as `earlier`.
+    Orphan {
+        message: Arc<Message>,
+        leg: Option<Leg>,
+        life: Life,
+        earlier: MessageId,
+    },
+    /// The nodes that the control state knows: copies of the sessions of others are of no use.
+    KnownNodes {
+        nodes: Arc<[NodeId]>,
     },
     /// A data connection to a node, and one from a shard of a node.
     LinkTo {

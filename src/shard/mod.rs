@@ -9,7 +9,7 @@
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
 //! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
 //! for the way to other nodes, `from_peers.rs` for what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may
-//! serve at all.
+//! serve at all, `heir.rs` for the copies of sessions of other nodes and what becomes of them when one dies, `orphans.rs` for messages that a dead node would have got.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
@@ -21,10 +21,12 @@ mod flapping;
 mod from_peers;
 pub mod grant;
 pub mod greeted;
+mod heir;
 pub mod inspecting;
 mod keeping;
 pub mod mailbox;
 mod moving;
+mod orphans;
 mod outbox;
 mod packets;
 mod peers;
@@ -51,6 +53,7 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
@@ -62,6 +65,7 @@ use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 use connection::{Connection, ConnectionTask};
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
+use heir::Heir;
 use keeping::{Keeping, Leg};
 use mailbox::{Event, Ticket};
 pub use moving::Deadlines;
@@ -97,6 +101,9 @@ pub trait ControlPlane: Send + Sync {
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
 
+    /// A shard has entered all that it has inherited from that life of a node, and it is kept.
+    fn inherited(&self, _from: ShardId, _life: Life) {}
+
     /// How many shards a node has; `None` for one that was never linked.
     fn shards_of(&self, _node: NodeId) -> Option<u16> {
         None
@@ -124,6 +131,8 @@ struct SessionSlot {
     replays: VecDeque<subscribing::Replay>,
     /// Items of it are with messages that it gave back, and are deleted by whoever has taken them over: they do not go with the session.
     items_away: bool,
+    /// From whom this node has it, while messages may come that were for it there.
+    inherited: Option<Box<heir::Origin>>,
 }
 
 /// What an outcome is awaited for.
@@ -177,6 +186,7 @@ pub struct Shard {
     unborn_links: Vec<(u32, u64)>,
     peers: Peers,
     from_peers: FromPeers,
+    heir: Heir,
     /// Messages of share groups for which this shard has to find a member, or which it keeps until one has them.
     share_groups: ShareGroups<Leg>,
     /// They are too many: clients are not read from.
@@ -246,6 +256,7 @@ impl Shard {
             unborn_links: Vec::new(),
             peers: Peers::default(),
             from_peers: FromPeers::default(),
+            heir: Heir::new(shards),
             share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
             shares_full: false,
             moves: Moves::default(),
@@ -346,6 +357,9 @@ impl Shard {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(greeted) => self.connect(*greeted),
+            Event::Accept(message) if self.heir.is_inheriting() && !message.topic.starts_with("$SYS/") => {
+                self.heir.wait_for_all(Event::Accept(message));
+            }
             Event::Accept(message) => self.accept(*message),
             Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
             Event::Shared { picked, offer } => {
@@ -358,6 +372,7 @@ impl Shard {
             Event::Kept { submission } => self.kept(submission),
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
+            Event::Outcome { ticket, .. } if self.awaits_inherited(ticket) => self.heir.wait_for_session(event),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
                 Some(Pending::Connect { connection, serial, client }) => {
                     self.connected(connection, serial, &client, outcome)
@@ -380,6 +395,7 @@ impl Shard {
     }
 
     fn take_effect(&mut self, effect: Effect) {
+        let Some(effect) = self.heir_effect(effect) else { return };
         match effect {
             Effect::WillDue { client, epoch, message, .. } => self.publish_will(client, epoch, &message),
             Effect::SessionEnded { client, epoch, .. } => self.session_ended(&client, epoch),
@@ -391,10 +407,15 @@ impl Shard {
     fn handle_of_cluster(&mut self, event: Event) {
         match event {
             Event::PeerUp { slot, node, incarnation } => self.peer_up(slot, node, incarnation),
-            Event::PeerDown { slot, node } => {
-                self.peer_down(slot, node);
+            Event::PeerDown { slot, node, incarnation, heirs } => {
+                self.node_died(slot, (node, incarnation), heirs);
                 self.move_node_gone(node);
             }
+            Event::Copies { life, found } => self.told_of_copies(life, found),
+            Event::GoOnInheriting => self.go_on_inheriting(),
+            Event::Inherited { life } => self.all_have_inherited(life),
+            Event::Orphan { message, leg, life, earlier } => self.orphan_from_shard(message, leg, life, earlier),
+            Event::KnownNodes { nodes } => self.forget_copies_but(&nodes),
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),

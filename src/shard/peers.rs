@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use holdfast_raft::{Incarnation, NodeId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::no_room::{NoRoom, Waiting};
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
@@ -28,7 +29,8 @@ use crate::mqtt::{QoS, remaining_secs};
 use crate::session::Outgoing;
 use crate::subscriptions::NodeSlot;
 
-use super::keeping::{Leg, PromiseKey};
+use super::keeping::PromiseKey;
+use super::orphans::Orphans;
 use super::{ConnectionKey, Owed, Shard};
 
 /// One other node that is live.
@@ -65,12 +67,19 @@ pub(super) struct Peers {
     full: u64,
     /// Those that have refused something for lack of room, one bit each.
     short: u64,
+    /// The dead whose heirs have not all inherited yet.
+    pub orphans: Orphans,
     serial: u64,
 }
 
 impl Peers {
     pub fn get_mut(&mut self, slot: NodeSlot) -> Option<&mut Peer> {
         self.slots.get_mut(usize::from(slot))?.as_deref_mut()
+    }
+
+    /// Which life of a node is live, as far as this shard knows.
+    pub fn incarnation_of(&self, tag: u64) -> Option<Incarnation> {
+        self.iter().find(|peer| peer.node.tag() == tag).map(|peer| peer.incarnation)
     }
 
     pub fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
@@ -175,10 +184,12 @@ impl Shard {
         }
         self.tell_owed(slot);
         self.take_early_links(node);
+        self.resume_links();
     }
 
-    /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others.
-    pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId) {
+    /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others. What was for its sessions goes to the heirs, if
+    /// it has any.
+    pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId, heirs: Option<(Life, &[NodeId])>) {
         let Some(mut peer) =
             self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.take_if(|peer| peer.node == node))
         else {
@@ -189,10 +200,16 @@ impl Shard {
         }
         self.close_links_from(node);
         let unsent = peer.legs.first_unsent();
-        let mut lost = Vec::new();
-        peer.legs.take(|_, promise| lost.extend(promise));
-        lost.extend(peer.no_room.clear());
         self.peers.short &= !(1 << slot);
+        let mut left = Vec::new();
+        peer.legs.take(|frame, promise| left.push((frame.to_vec(), promise)));
+        // They were in front of those.
+        let refused = peer.no_room.clear().into_iter().map(|waiting| (waiting.frame, Some(waiting.wait)));
+        let left: Vec<_> = refused.chain(left).collect();
+        let lost: Vec<PromiseKey> = match heirs {
+            Some((life, heirs)) => self.leave_to_heirs(life, heirs, left),
+            None => left.into_iter().filter_map(|(_, promise)| promise).collect(),
+        };
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.read_waiting(std::mem::take(&mut peer.waiting));
@@ -207,7 +224,7 @@ impl Shard {
     pub(super) fn forget_peers(&mut self) {
         for slot in slots_of(self.peers.all()) {
             if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
-                self.peer_down(slot, node);
+                self.peer_down(slot, node, None);
             }
         }
     }
@@ -423,7 +440,7 @@ impl Shard {
     }
 }
 
-fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
+pub(super) fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
     match DataFrame::decode(frame, frame.len()) {
         Ok(Some((DataFrame::Publish(publish), _))) => Some(publish),
         _ => None,
@@ -461,19 +478,17 @@ impl Shard {
     /// Sends the message to every other node that wants it. True if there is a subscriber on one.
     pub(super) fn send_to_peers(&mut self, outgoing: &Outgoing<'_>, name: Option<Name<'_>>) -> bool {
         let nodes = self.nodes_for(outgoing);
-        if nodes == 0 {
+        let orphans = self.orphans_for(outgoing);
+        if nodes | orphans == 0 {
             return false;
         }
-        for slot in slots_of(nodes) {
+        for slot in slots_of(nodes | self.heirs_of_orphans(orphans)) {
             let leg = self.keeping.open_remote_leg(self.id);
-            self.owe(slot, outgoing, leg, name);
+            let orphan = if orphans == 0 { None } else { self.orphan_for(slot, orphans) };
+            let frame = frame::Publish { orphan, ..frame_of(outgoing, self.now, name) };
+            self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
         }
         !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
-    }
-
-    fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<Name<'_>>) {
-        let frame = frame_of(outgoing, self.now, name);
-        self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
     }
 
     /// Adds a frame to what a node is owed. A message of QoS 0 for a node that is far behind is dropped.

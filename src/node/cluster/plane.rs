@@ -21,6 +21,7 @@ use holdfast_raft::{
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
@@ -53,6 +54,36 @@ const OF_THE_NODE: u64 = 0xFFFF;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::node) struct Expulsions(pub u64);
 
+/// How many shards have entered what they have inherited, of each life from which the node does.
+#[derive(Default)]
+struct Heritage(Mutex<BTreeMap<Life, usize>>);
+
+impl Heritage {
+    /// A shard has. True if that was the last one.
+    fn entered(&self, life: Life, shards: usize) -> bool {
+        let mut of = self.0.lock();
+        let entered = of.entry(life).or_insert(0);
+        *entered += 1;
+        if *entered == shards {
+            *entered = ALL_SHARDS;
+        }
+        *entered == ALL_SHARDS
+    }
+
+    /// Those of which all shards have.
+    fn all(&self) -> Vec<Life> {
+        self.0.lock().iter().filter(|(_, entered)| **entered == ALL_SHARDS).map(|(life, _)| *life).collect()
+    }
+
+    /// Of the others nobody waits for this node any more.
+    fn keep(&self, waited_for: &[Life]) {
+        self.0.lock().retain(|life, entered| *entered < ALL_SHARDS || waited_for.contains(life));
+    }
+}
+
+/// Stands for all shards in [`Heritage`]: more than there can be.
+const ALL_SHARDS: usize = usize::MAX;
+
 /// See the module.
 pub(in crate::node) struct ClusterPlane {
     shared: Arc<Shared>,
@@ -83,6 +114,7 @@ pub(in crate::node) struct ClusterPlane {
     removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
+    heritage: Heritage,
 }
 
 impl ClusterPlane {
@@ -107,6 +139,7 @@ impl ClusterPlane {
             left: watch::Sender::new(false),
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
+            heritage: Heritage::default(),
         }
     }
 
@@ -236,6 +269,26 @@ impl ClusterPlane {
         }
     }
 
+    /// What the shards propose for the sessions that they have entered is in front of it.
+    fn say_inherited(&self, (node, incarnation): Life) {
+        drop(self.propose_own(Command::Inherited { node, incarnation }));
+    }
+
+    /// Says once more what the control state has not heard, because the node was not registered then.
+    pub fn say_inherited_again(&self) {
+        let entered = self.heritage.all();
+        let Some(group) = self.group.get().filter(|_| !entered.is_empty()) else {
+            return;
+        };
+        let own = self.shared.node;
+        let waited_for: Vec<Life> = group.read(|state| {
+            let orphans = state.orphans().filter(|(_, _, heirs)| heirs.contains(&own));
+            orphans.map(|(node, incarnation, _)| (node, incarnation)).collect()
+        });
+        self.heritage.keep(&waited_for);
+        entered.into_iter().filter(|life| waited_for.contains(life)).for_each(|life| self.say_inherited(life));
+    }
+
     /// Filters that nobody has wanted for a while are taken out of the routes.
     pub fn end_lingering(&self) {
         let now = self.shared.clock.now();
@@ -294,6 +347,13 @@ impl ControlPlane for ClusterPlane {
             let lane = if matches!(frame, SessionFrame::State { .. }) { Lane::Bulk } else { Lane::Control };
             // What is lost is asked for again.
             let _ = links.send(to, lane, kind::SESSION, frame.encode());
+        }
+    }
+
+    fn inherited(&self, _from: ShardId, life: Life) {
+        if self.heritage.entered(life, self.shared.mailboxes.len()) {
+            self.shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Inherited { life }));
+            self.say_inherited(life);
         }
     }
 
@@ -357,6 +417,10 @@ impl ClusterPlane {
             }
             Effect::ClaimLost { client, by, .. } if own(*by) => Some(client),
             Effect::Moved { client, from, .. } if own(*from) => Some(client),
+            // What passes is to be entered, whether the node has registered again or not.
+            Effect::PassedOn { client, from, to, .. } if self.shared.is_own(*from) || self.shared.is_own(*to) => {
+                Some(client)
+            }
             _ => None,
         };
         let cut = match effect {
@@ -393,7 +457,10 @@ impl ClusterPlane {
                 known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
-            Effect::NodeDown { node, .. } => self.node_down(node, mail),
+            Effect::NodeDown { node, incarnation, heirs } => self.node_down((node, incarnation), heirs.into(), mail),
+            Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
+                mail.post_to_all(|| Event::Effect(effect.clone()));
+            }
             Effect::NodeForgotten { node } => {
                 // Some of its routes may go only later, and the next node in its place must not have them.
                 if let Some(slot) = self.slots.lock().remove(&node) {
@@ -431,18 +498,25 @@ impl ClusterPlane {
             for node in state.live_nodes() {
                 self.node_up(state.index(), node.id, node.incarnation, &mut mail);
             }
+            for (node, incarnation, heirs) in state.orphans() {
+                self.node_down((node, incarnation), heirs.into(), &mut mail);
+            }
+            let known: Arc<[NodeId]> = state.nodes().map(|node| node.id).collect();
+            mail.post_to_all(|| Event::KnownNodes { nodes: known.clone() });
             mail.send();
         });
     }
 
-    fn node_down(&self, node: NodeId, mail: &mut Mail<'_>) {
+    fn node_down(&self, (node, incarnation): Life, heirs: Arc<[NodeId]>, mail: &mut Mail<'_>) {
         let waited = self.routed.lock().node_down(node);
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
-        if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
-            mail.post_to_all(|| Event::PeerDown { slot, node });
+        // A node that starts may hear of one that was dead before.
+        let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
+        if let Some(slot) = slot.filter(|_| !self.shared.is_own(node)) {
+            mail.post_to_all(|| Event::PeerDown { slot, node, incarnation, heirs: heirs.clone() });
             if let Some(links) = self.links.get() {
                 links.drop_data(node);
             }

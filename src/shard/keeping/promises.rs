@@ -384,6 +384,16 @@ impl Shard {
         }
     }
 
+    /// What one leg of a promise was to answer, so many others answer now; with none of them it is answered.
+    pub(in crate::shard) fn split_leg(&mut self, key: PromiseKey, legs: u32) {
+        if legs == 0 {
+            return self.answered(key);
+        }
+        if let Some(promise) = self.promise_mut(key) {
+            promise.waits += legs - 1;
+        }
+    }
+
     /// Another node has no room for a message: its publisher is told so, if that can still be. False: it cannot, and the message has to be kept in the end.
     pub(in crate::shard) fn refuse_promise(&mut self, key: PromiseKey) -> bool {
         match self.promise_mut(key).map(|promise| &promise.then) {
