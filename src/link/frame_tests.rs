@@ -139,8 +139,8 @@ fn fields_that_do_not_fit_are_refused() {
     assert_eq!(decode(&publish(&[0, 1, b'#', 0])), Malformed::Topic);
     assert_eq!(decode(&publish(&[0, 0, 0])), Malformed::Topic, "an empty one");
     assert_eq!(decode(&[&[PUBLISH, NAMED], &[0; 8][..], &[0, 1, b'a', 2, 0]].concat()), Malformed::Choice(2));
-    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[2]].concat()), Malformed::Choice(2));
-    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[1, 0]].concat()), Malformed::Short);
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 24][..], &[2]].concat()), Malformed::Choice(2));
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 24][..], &[1, 0]].concat()), Malformed::Short);
     assert_eq!(decode(&[COPY, 0, 0]), Malformed::Short);
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F])), Malformed::Short, "a text of 4 GiB");
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF])), Malformed::Length);

@@ -293,6 +293,7 @@ impl Shard {
 
     fn enter_heritage(&mut self, heritage: Vec<(Life, Heritage<Arc<Seen>>)>) {
         self.keeping.close_section();
+        heritage.iter().for_each(|(_, heritage)| self.forget_older(heritage));
         let here = self.seen();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
@@ -347,6 +348,21 @@ impl Shard {
         slot.session.has_seen((*seen).clone(), here);
         slot.inherited = Some(Box::new(Origin { life, seen }));
         self.metrics().sessions_inherited.add(1);
+    }
+
+    /// A session that the client had here before it was elsewhere goes.
+    fn forget_older(&mut self, heritage: &Heritage<Arc<Seen>>) {
+        let (client, began) = match heritage {
+            Heritage::Session { client, found, .. } => (client, found.copied.began),
+            Heritage::Empty { client, passed } => (client, passed.began),
+            Heritage::Lost { .. } | Heritage::Drop { .. } => return,
+        };
+        if let Some(session) = self.by_client.get(client).copied() {
+            let slot = &self.sessions[session as usize];
+            if slot.connection.is_none() && slot.session.epoch() < began {
+                self.forget_session(session, Vec::new());
+            }
+        }
     }
 
     /// All sessions of its home had copies, so this one had nothing.

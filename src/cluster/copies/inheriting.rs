@@ -102,11 +102,11 @@ impl<S> Inheritance<S> {
         let mut heritage = VecDeque::new();
         for (client, passed) in &self.passed {
             let mut found = self.found.remove(client).unwrap_or_default();
-            // An earlier session of the client is none of this one; one that began later has come from another node.
+            // An earlier session of the client is none of this one; one that has moved since it began says the connection for which it did. Of two the newer
+            // one is what the home had last.
             let fits = |found: &Found<S>| found.copied.began >= passed.began;
-            let best = (0..found.len())
-                .filter(|at| fits(&found[*at]))
-                .max_by_key(|at| (found[*at].copied.began == passed.began, found[*at].copied.owner));
+            let fitting = (0..found.len()).filter(|at| fits(&found[*at]));
+            let best = fitting.max_by_key(|at| found[*at].copied.owner);
             let (client, passed) = (client.clone(), *passed);
             heritage.push_back(match best.map(|at| found.swap_remove(at)) {
                 Some(found) => Heritage::Session { client, passed, found },

@@ -74,7 +74,7 @@ fn a_shard_may_tell_before_this_one_knows_of_the_death() {
 }
 
 #[test]
-fn of_two_copies_the_one_of_the_lease_is_taken_and_then_the_newer() {
+fn of_two_copies_of_the_session_the_newer_is_taken() {
     let mut inheriting = Inheriting::new(2);
     inheriting.told(LIFE, vec![found(30, "a", 4), found(20, "b", 5), found(40, "c", 1)]);
     inheriting.told(LIFE, vec![found(20, "a", 5), found(25, "b", 5), found(41, "c", 7)]);
@@ -82,7 +82,7 @@ fn of_two_copies_the_one_of_the_lease_is_taken_and_then_the_newer() {
         pass(&mut inheriting, client, passed(5));
     }
     inheriting.passed_on_all(LIFE);
-    // That of c has come from elsewhere since it began; that of an earlier session is of no use.
+    // That of c has moved since it began; the first of a is of an earlier session.
     assert_eq!(said(&mut inheriting), ["a from 20", "b from 25", "c from 41", "drop 20", "drop 30", "drop 40"]);
 }
 
