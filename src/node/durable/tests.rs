@@ -163,7 +163,8 @@ fn copies_are_with_the_shard_that_reads_their_home_again_and_are_no_sessions() {
     let put = CopyEntry::Put { owner: OwnerId(20), item: 1, value: journal::encode_item(accepted), body: None };
     let seen = CopyEntry::Seen { id: MessageId { node: 5, shard: 0, sequence: 8 } };
     let complete = CopyEntry::Complete { owner: OwnerId(20) };
-    let new_owner = || run.shared.next_owner();
+    let mut owners = 100..;
+    let new_owner = || OwnerId(owners.next().expect("there is no end"));
     let writes = copies.handle(home, 11, vec![begin, put, seen, complete], new_owner).expect("there is room");
     let mut entries: Vec<Entry> = writes.into_iter().map(journal::copied_entry).collect();
     // A second copy of the same, as damage may leave one behind.
