@@ -16,6 +16,7 @@ use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::Heirs;
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
@@ -142,6 +143,8 @@ pub enum Event {
     Reconcile {
         leases: Box<HashMap<Arc<str>, (u64, u64)>>,
     },
+    /// Who has the copies of this node's sessions, by the control state.
+    Heirs(Arc<Heirs>),
     /// The node may serve again.
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.

@@ -31,11 +31,28 @@ use crate::subscriptions::NodeSlot;
 use super::keeping::{Leg, PromiseKey};
 use super::{ConnectionKey, Owed, Shard};
 
+/// Who waits until a frame is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Promise(PromiseKey),
+    /// The copies of sessions: this is their frame of that number.
+    Copied(u64),
+}
+
+impl Wait {
+    fn promise(self) -> Option<PromiseKey> {
+        match self {
+            Wait::Promise(promise) => Some(promise),
+            Wait::Copied(_) => None,
+        }
+    }
+}
+
 /// One other node that is live.
 pub(super) struct Peer {
     pub node: NodeId,
     incarnation: Incarnation,
-    legs: PublishLegs<PromiseKey>,
+    legs: PublishLegs<Wait>,
     connection: Option<PeerConnection>,
     /// Which life of its process answered last; `None` before it has.
     run: Option<u64>,
@@ -91,6 +108,10 @@ impl Peers {
 
     pub fn has_dirty(&self) -> bool {
         self.dirty != 0
+    }
+
+    pub fn node(&self, slot: NodeSlot) -> Option<NodeId> {
+        self.slots.get(usize::from(slot))?.as_ref().map(|peer| peer.node)
     }
 
     pub fn nodes(&self) -> Vec<NodeId> {
@@ -190,11 +211,12 @@ impl Shard {
         self.close_links_from(node);
         let unsent = peer.legs.first_unsent();
         let mut lost = Vec::new();
-        peer.legs.take(|_, promise| lost.extend(promise));
+        peer.legs.take(|_, wait| lost.extend(wait.and_then(Wait::promise)));
         lost.extend(peer.no_room.clear());
         self.peers.short &= !(1 << slot);
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
+        self.lose_heir(slot);
         self.read_waiting(std::mem::take(&mut peer.waiting));
         let shares = self.share_groups.node_gone(self.now, node, unsent);
         self.carry_out_shares(shares);
@@ -339,14 +361,20 @@ impl Shard {
         let Some(peer) = self.peers.get_mut(slot) else {
             return;
         };
-        let mut done = Vec::new();
-        peer.legs.answered(now, up_to, stable, |promise| done.push(promise));
+        let (mut done, mut copied) = (Vec::new(), None);
+        peer.legs.answered(now, up_to, stable, |wait| match wait {
+            Wait::Promise(promise) => done.push(promise),
+            Wait::Copied(number) => copied = Some(number),
+        });
         let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         if peer.told_stuck {
             self.tell_owed(slot);
         }
         done.into_iter().for_each(|promise| self.answered(promise));
+        if let Some(number) = copied {
+            self.copies_accepted(slot, number);
+        }
         let shares = self.share_groups.accepted(node, up_to);
         self.carry_out_shares(shares);
         self.read_waiting(waiting);
@@ -361,6 +389,11 @@ impl Shard {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else { return };
         let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
+        let wait = match wait {
+            // It is no heir any more: what it refuses is missing in all that it gets after it.
+            Some(Wait::Copied(_)) => return self.lose_heir(slot),
+            wait => wait.and_then(Wait::promise),
+        };
         // A node refuses nothing else.
         let topic = publish_in(&frame).map_or("", |publish| publish.topic);
         peer.no_room.refused(now, topic);
@@ -417,7 +450,7 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
-        self.push_leg(slot, sequence, Some(wait), &DataFrame::Publish(publish));
+        self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
         // Whoever publishes next does not have to wait for it.
         self.peers.full = 0;
     }
@@ -473,14 +506,15 @@ impl Shard {
 
     fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<Name<'_>>) {
         let frame = frame_of(outgoing, self.now, name);
-        self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
+        let wait = leg.and_then(|leg| leg.stable).map(Wait::Promise);
+        self.push_leg(slot, outgoing.id.sequence, wait, &DataFrame::Publish(frame));
     }
 
     /// Adds a frame to what a node is owed. A message of QoS 0 for a node that is far behind is dropped.
-    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<PromiseKey>, frame: &DataFrame<'_>) {
+    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<Wait>, frame: &DataFrame<'_>) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
-            wait.into_iter().for_each(|promise| self.answered(promise));
+            wait.and_then(Wait::promise).into_iter().for_each(|promise| self.answered(promise));
             return;
         };
         if peer.legs.is_full() {
@@ -497,6 +531,18 @@ impl Shard {
         }
         self.metrics().forwarded.add(1);
         self.mark_peer_dirty(slot);
+    }
+
+    /// Adds a frame of copies. False: there is no such node.
+    pub(super) fn push_copies(&mut self, slot: NodeSlot, number: u64, entries: &[u8]) -> bool {
+        let (now, sequence) = (self.now, self.next_message_id().sequence);
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return false;
+        };
+        let frame = DataFrame::Copy { sequence, entries };
+        peer.legs.push(now, sequence, Some(Wait::Copied(number)), |out| frame.encode(out));
+        self.mark_peer_dirty(slot);
+        true
     }
 
     pub(super) fn mark_peer_dirty(&mut self, slot: NodeSlot) {
