@@ -29,6 +29,8 @@ use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
+use super::heirs::Watch;
+
 /// What a frame between nodes is, beside those of the links themselves.
 pub(super) mod kind {
     /// Of the Raft group.
@@ -83,6 +85,8 @@ pub(in crate::node) struct ClusterPlane {
     removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
+    /// The copies of sessions.
+    copies: Watch,
 }
 
 impl ClusterPlane {
@@ -107,6 +111,7 @@ impl ClusterPlane {
             left: watch::Sender::new(false),
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
+            copies: Watch::default(),
         }
     }
 
@@ -124,6 +129,14 @@ impl ClusterPlane {
 
     pub fn group(&self) -> Option<&Group> {
         self.group.get()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        &self.copies
     }
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
@@ -180,7 +193,7 @@ impl ClusterPlane {
         self.group.get().is_some_and(|group| group.propose([(ticket, command)]).is_empty())
     }
 
-    fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+    pub(super) fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
         self.slots.lock().get(&node).copied()
     }
 
@@ -289,6 +302,14 @@ impl ControlPlane for ClusterPlane {
         self.owed.lock().insert((node, from), owed);
     }
 
+    fn copies_filled(&self, from: ShardId, fill: u64) {
+        self.copies.shard_has_filled(from, fill);
+    }
+
+    fn copy_lag(&self, from: ShardId, node: NodeId, lag: (usize, usize)) {
+        self.copies.note_lag(from, node, lag);
+    }
+
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
         if let Some(links) = self.links.get() {
             let lane = if matches!(frame, SessionFrame::State { .. }) { Lane::Bulk } else { Lane::Control };
@@ -394,6 +415,7 @@ impl ClusterPlane {
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
             Effect::NodeDown { node, .. } => self.node_down(node, mail),
+            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
             Effect::NodeForgotten { node } => {
                 // Some of its routes may go only later, and the next node in its place must not have them.
                 if let Some(slot) = self.slots.lock().remove(&node) {
@@ -407,6 +429,7 @@ impl ClusterPlane {
     fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
         self.live.lock().insert(node, incarnation);
+        self.copies.something_changed();
         if self.shared.is_own(node) {
             return;
         }
@@ -432,6 +455,7 @@ impl ClusterPlane {
                 self.node_up(state.index(), node.id, node.incarnation, &mut mail);
             }
             mail.send();
+            self.tell_heirs(state, true);
         });
     }
 
@@ -441,6 +465,8 @@ impl ClusterPlane {
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
+        self.copies.forget(node);
+        self.copies.something_changed();
         if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
             mail.post_to_all(|| Event::PeerDown { slot, node });
             if let Some(links) = self.links.get() {
