@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::cluster::copies::{Copied, Frame, Heirs, Sending, Slot, Step, Work};
@@ -20,10 +20,10 @@ use crate::journal::{self, CopyWriter};
 use crate::limits;
 use crate::mqtt::{Message, MessageId};
 use crate::session::{Item, Position, Session};
-use crate::subscriptions::NodeSlot;
+use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::Shard;
-use super::mailbox::Ticket;
+use super::mailbox::{Event, Ticket};
 use super::peers::slots_of;
 
 /// What a frame is made of.
@@ -41,6 +41,8 @@ pub(super) struct Copying {
     /// What this turn has written down.
     turn: Vec<Copied<Piece>>,
     owners: HashMap<OwnerId, Owner>,
+    /// Items whose deletion waits until the heirs have what is in their place.
+    held: HashSet<(OwnerId, ItemId)>,
     /// What each heir is being sent whole.
     fillings: BTreeMap<Slot, Filling>,
     /// Heirs that were sent all of a session since the last turn, with one such session: they have to hear what it has seen.
@@ -154,10 +156,22 @@ impl Copying {
             }
             return;
         }
+        if let Entry::Delete { item, .. } = entry
+            && self.held.remove(&(id, *item))
+        {
+            return;
+        }
         if ends(entry) {
             self.owners.remove(&id);
         }
         self.turn.push(copied(entry.clone()));
+    }
+
+    /// The deletion of an item, which comes next, is not for the copy yet.
+    pub fn hold(&mut self, owner: OwnerId, item: ItemId) {
+        if self.owns(owner) {
+            self.held.insert((owner, item));
+        }
     }
 
     /// Whether there may be something to fill.
@@ -281,6 +295,17 @@ fn put(owner: OwnerId, position: Position, item: Item<'_>, body: Option<Arc<Mess
 
 /// The end of a turn.
 impl Shard {
+    /// What a session, of whatever shard, has given back is with its next owner, and with the heir of that.
+    pub(super) fn delete_from_copy(&mut self, owner: OwnerId, item: ItemId) {
+        if self.keeping.delete_from_copy(owner, item) {
+            return self.wake_flusher();
+        }
+        let own = self.id;
+        for shard in (0..self.mail.len() as ShardId).filter(move |shard| *shard != own) {
+            self.mail(shard, Event::GoneFromCopy { owner, item });
+        }
+    }
+
     /// Hands over what the turn has written down: to the disk, and to the heirs.
     pub(super) fn submit_turn(&mut self) {
         let submitted = self.keeping.submit(self.id);

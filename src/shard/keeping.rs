@@ -37,6 +37,7 @@ use crate::subscriptions::{SessionKey, ShardId};
 
 use super::copying::Copying;
 use super::from_peers::{Half, StreamKey};
+use super::mailbox::Event;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
@@ -93,6 +94,18 @@ pub(super) enum Due {
         stream: StreamKey,
         number: u64,
     },
+    /// The parts of a message go to the shard that accepted it.
+    Parts {
+        shard: ShardId,
+        promise: PromiseKey,
+        entries: Vec<Entry>,
+        reply: Option<Leg>,
+    },
+    /// An item that a session gave back is with its next owner: the copy of the session has it no more.
+    GoneFromCopy {
+        owner: OwnerId,
+        item: ItemId,
+    },
     /// What is to be proposed then.
     Propose(Command),
     /// A message of a share group that another node keeps until then.
@@ -120,6 +133,7 @@ impl Due {
             Due::Reply { stable, .. } => *stable,
             Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
             Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
+            Due::Parts { .. } | Due::GoneFromCopy { .. } => true,
             Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
         }
     }
@@ -250,6 +264,23 @@ impl Keeping {
         if self.storage.is_some() {
             self.section.entries.push(Entry::Delete { owner, item });
         }
+    }
+
+    /// Deletes an item that a session, perhaps of another shard, has given back, with what its next owner writes down. Its copy goes when the heirs have that.
+    pub fn delete_given(&mut self, owner: OwnerId, item: ItemId) {
+        if let Some(copying) = &mut self.copying {
+            copying.hold(owner, item);
+            self.when_submitted(Waiting::Due(Due::GoneFromCopy { owner, item }), true);
+        }
+        self.delete(owner, item);
+    }
+
+    /// Deletes an item from the copy of a session, if that is of this shard.
+    pub fn delete_from_copy(&mut self, owner: OwnerId, item: ItemId) -> bool {
+        let Some(copying) = self.copying.as_mut().filter(|copying| copying.owns(owner)) else { return false };
+        copying.write_entry(&Entry::Delete { owner, item });
+        self.urgent = true;
+        true
     }
 
     /// The owner's session has ended.
@@ -420,6 +451,10 @@ impl Shard {
             Due::Reply { shard, promise, .. } => self.reply_to(shard, promise),
             Due::Accepted { stream, number } => self.accept_read(stream, number, Half::Kept),
             Due::Stable { stream, number } => self.accept_read(stream, number, Half::Stable),
+            Due::Parts { shard, promise, entries, reply } => {
+                self.mail(shard, Event::Parts { promise, entries, reply });
+            }
+            Due::GoneFromCopy { owner, item } => self.delete_from_copy(owner, item),
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),

@@ -62,6 +62,11 @@ pub enum Event {
         entries: Vec<Entry>,
         reply: Option<Leg>,
     },
+    /// An item that a session has given back is with its next owner: the copy of the session, if it is of this shard, has it no more.
+    GoneFromCopy {
+        owner: OwnerId,
+        item: ItemId,
+    },
     /// Everything that this shard handed to the storage up to this submission is kept.
     Kept {
         submission: u64,

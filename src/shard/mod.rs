@@ -362,6 +362,7 @@ impl Shard {
             Event::KeepAll { leg } => self.keeping.reply_when_kept(leg),
             Event::Answered { promise } => self.answered(promise),
             Event::Parts { promise, entries, reply } => self.add_parts(promise, entries, Vec::new(), reply),
+            Event::GoneFromCopy { owner, item } => drop(self.keeping.delete_from_copy(owner, item)),
             Event::Kept { submission } => self.kept(submission),
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),

@@ -280,7 +280,9 @@ impl<E: Clone> Sending<E> {
             }
         };
         frame.entries.push(copied.entry.clone());
-        frame.bytes += copied.bytes;
+        // That the copy begins may be said in front of it.
+        let begin = self.owners.get(&copied.owner).filter(|owner| owner.begun >> heir & 1 == 0);
+        frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
         }

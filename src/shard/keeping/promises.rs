@@ -20,8 +20,9 @@ use holdfast_raft::Command;
 use holdfast_storage::{Entry, ItemId, OwnerId};
 use slab::Slab;
 
+use crate::journal;
 use crate::mqtt::PacketId;
-use crate::session::Asked;
+use crate::session::{Asked, Restored};
 use crate::subscriptions::ShardId;
 
 use super::super::Shard;
@@ -264,6 +265,11 @@ impl Keeping {
                 }
             };
         };
+        if let (Then::Keep(_), Some(copying)) = (&self.promises.table[key as usize].then, &mut self.copying) {
+            // That the packet is known goes to the heir when all have the message.
+            let parts = self.section.entries.iter().filter(|entry| !is_packet(entry, publisher));
+            parts.for_each(|entry| copying.write_entry(entry));
+        }
         let promise = &mut self.promises.table[key as usize];
         if let Then::Keep(assembly) = &mut promise.then {
             assembly.entries.append(&mut self.section.entries);
@@ -332,7 +338,26 @@ impl Keeping {
     }
 }
 
+/// Whether it says that a QoS 2 packet of that session is known.
+fn is_packet(entry: &Entry, publisher: Option<OwnerId>) -> bool {
+    match entry {
+        Entry::Put { owner, item, value, body: None } if Some(*owner) == publisher => {
+            matches!(journal::decode_item(*item, value), Some(Restored::Accepted { .. }))
+        }
+        _ => false,
+    }
+}
+
 impl Keeping {
+    /// The parts of a message go with the next submission. Those of this shard's sessions are on their way to the heirs already.
+    fn keep_parts(&mut self, entries: Vec<Entry>, publisher: Option<OwnerId>) {
+        if let Some(copying) = &mut self.copying {
+            let packets = entries.iter().filter(|entry| is_packet(entry, publisher));
+            packets.for_each(|entry| copying.write_entry(entry));
+        }
+        self.entries.extend(entries);
+    }
+
     /// Of what still waits for others: no Will counts as published; and the packets whose messages are not whole yet.
     pub fn forget_wills_and_name_packets(&mut self) -> Vec<(OwnerId, PacketId)> {
         let mut packets = Vec::new();
@@ -356,7 +381,7 @@ impl Shard {
     /// gave it back, which is deleted together with what its next owner writes down.
     pub(in crate::shard) fn delivered(&mut self, leg: Option<Leg>, from: Option<(OwnerId, ItemId)>) {
         if let Some((owner, item)) = from {
-            self.keeping.delete(owner, item);
+            self.keeping.delete_given(owner, item);
         }
         let Some(leg) = leg else {
             self.keeping.close_section();
@@ -379,12 +404,20 @@ impl Shard {
             debug_assert!(false, "the parts of a message are awaited");
             return;
         };
+        if let Some(copying) = &mut self.keeping.copying {
+            copying.write(&entries);
+        }
         if leg.shard == self.id {
             self.add_parts(promise, entries, asked, None);
             return;
         }
         let reply = (!entries.is_empty()).then(|| self.promise_to_tell(asked));
-        self.mail(leg.shard, Event::Parts { promise, entries, reply });
+        if self.keeping.has_copies() && !entries.is_empty() {
+            // Whoever keeps them says that all have the message: their heirs have it before.
+            self.keeping.when_kept(Due::Parts { shard: leg.shard, promise, entries, reply });
+        } else {
+            self.mail(leg.shard, Event::Parts { promise, entries, reply });
+        }
     }
 
     /// Sessions that asked are told when the shard that keeps their parts says so.
@@ -476,9 +509,9 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, dues, .. } = assembly;
+        let Assembly { packet, entries, asked, replies, will, dues } = assembly;
         self.keeping.close_section();
-        self.keeping.section.entries.extend(entries);
+        self.keeping.keep_parts(entries, packet.map(|(publisher, _)| publisher));
         self.keeping.section.asked.extend(asked);
         if let Some(will) = will {
             self.propose(will);
