@@ -38,6 +38,9 @@ const LENGTH_OF_BYTES_MAX: usize = 5;
 /// Bytes of a text at the most, as everything in MQTT that has a length of its own.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
+/// What a frame of copies has in front of its last message at the most, and the item that goes with that.
+const COPY_BYTES_MAX: usize = 512 * 1024;
+
 /// Topic, properties and payload together at the most: those of the longest PUBLISH, with a topic that an alias stood for.
 const MESSAGE_BYTES_MAX: usize = REMAINING_LENGTH_MAX + TEXT_BYTES_MAX;
 
@@ -207,7 +210,7 @@ impl<'a> DataFrame<'a> {
     /// The longest frame in bytes, the four of the length not counted, of nodes that take packets of `packet_bytes_max`. The topic of a packet may stand in an
     /// alias.
     pub fn bytes_max(packet_bytes_max: u32) -> usize {
-        packet_bytes_max as usize + OVERHEAD_BYTES_MAX + 4 * TEXT_BYTES_MAX
+        packet_bytes_max as usize + OVERHEAD_BYTES_MAX + 4 * TEXT_BYTES_MAX + COPY_BYTES_MAX
     }
 
     /// The frame at the beginning of `bytes` and its length in bytes; `None` while it is not all here. `max` bounds the

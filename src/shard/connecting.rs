@@ -383,7 +383,7 @@ impl Shard {
         }
         let owner = (persists && self.keeping.storage().is_some()).then(|| self.shared.next_owner());
         if let Some(owner) = owner {
-            self.keeping.put(owner, journal::HEADER, journal::encode_header(client_id, epoch), None);
+            self.keeping.begin_owner(owner, client_id, epoch);
         }
         self.enter_session(Session::new(client_id.clone(), owner))
     }

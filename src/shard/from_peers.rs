@@ -44,8 +44,11 @@ struct Stream {
     /// The last sequence that came, and the last one up to which everything is where it belongs.
     received: u64,
     accepted: u64,
-    /// What was read and is not all kept, in order: up to which sequence, and whether it is.
-    pending: VecDeque<(u64, bool)>,
+    /// The last one up to which the heirs of the sessions have everything too.
+    stable: u64,
+    /// What was read and is not all stable, in order; so many in front are kept.
+    pending: VecDeque<Read>,
+    kept: usize,
     /// The number of the first of them.
     first: u64,
     connection: Option<u32>,
@@ -59,6 +62,23 @@ struct Stream {
     publisher: Arc<str>,
     /// The next frame is for sessions of a dead node that are not all here yet: nothing is read before it can be routed.
     waits: bool,
+}
+
+/// What was read together.
+struct Read {
+    /// Its last sequence.
+    up_to: u64,
+    kept: bool,
+    stable: bool,
+}
+
+/// What has come of what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    /// It is where it belongs.
+    Kept,
+    /// And with the heirs.
+    Stable,
 }
 
 /// A data connection from another node.
@@ -163,7 +183,7 @@ impl Shard {
         }
         self.from_peers.serial += 1;
         let serial = self.from_peers.serial;
-        let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
+        let Stream { received, accepted, stable, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
         // What was refused is not to be taken for accepted.
@@ -171,7 +191,7 @@ impl Shard {
         refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));
         share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let clock = self.shared.hybrid.reading(self.now);
-        AnswerFrame::Accepted { up_to: accepted, stable: accepted, clock }.encode(&mut outbox);
+        AnswerFrame::Accepted { up_to: accepted, stable, clock }.encode(&mut outbox);
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -186,7 +206,9 @@ impl Shard {
                 shard,
                 received: 0,
                 accepted: 0,
+                stable: 0,
                 pending: VecDeque::new(),
+                kept: 0,
                 first: 0,
                 connection: None,
                 share_answers: VecDeque::new(),
@@ -319,7 +341,7 @@ impl Shard {
             return Ok(bytes.len());
         };
         self.from_peers.room = Room { short: self.storage_is_short(), waits_for_nothing: self.storage_is_failing() };
-        self.keeping.begin_route(Route::Kept, None);
+        self.keeping.begin_route(Route::Read, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
         routed
@@ -456,35 +478,47 @@ impl Shard {
         let stream = &mut self.from_peers.streams[of as usize];
         let number = stream.first + stream.pending.len() as u64;
         let up_to = stream.received;
-        stream.pending.push_back((up_to, false));
+        stream.pending.push_back(Read { up_to, kept: false, stable: false });
         let waits = !self.from_peers.room.waits_for_nothing;
-        let due = if waits { Due::Accepted { stream: of, number } } else { Due::Nothing };
-        let ended = self.keeping.end_route(due, None);
-        if let Ended::Promised(promise) = ended {
-            self.answered(promise);
-        }
-        if !waits || matches!(ended, Ended::Now) {
-            self.accept_read(of, number);
+        let (kept, stable) = match waits {
+            true => (Due::Accepted { stream: of, number }, Due::Stable { stream: of, number }),
+            false => (Due::Nothing, Due::Nothing),
+        };
+        let ended = self.keeping.end_read(kept, stable);
+        // So that both are said at once where both are known.
+        for (half, ended) in [Half::Stable, Half::Kept].into_iter().zip(ended) {
+            if !waits || matches!(ended, Ended::Now) {
+                self.accept_read(of, number, half);
+            }
+            if let Ended::Promised(promise) = ended {
+                self.answered(promise);
+            }
         }
     }
 
-    /// What was read as `number` is where it belongs.
-    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64) {
+    /// What was read as `number` is where it belongs, or with the heirs. Without copies that is the same.
+    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64, half: Half) {
         let clock = self.shared.hybrid.reading(self.now);
         let Some(stream) = self.from_peers.streams.get_mut(of as usize) else {
             return;
         };
-        if let Some((_, ready)) = stream.pending.get_mut((number - stream.first) as usize) {
-            *ready = true;
+        if let Some(read) = stream.pending.get_mut((number - stream.first) as usize) {
+            read.kept |= half == Half::Kept;
+            read.stable |= half == Half::Stable;
         }
-        let before = stream.accepted;
-        while let Some((up_to, _)) = stream.pending.pop_front_if(|(_, ready)| *ready) {
+        let before = (stream.accepted, stream.stable);
+        while let Some(read) = stream.pending.get(stream.kept).filter(|read| read.kept) {
+            stream.kept += 1;
+            stream.accepted = read.up_to;
+        }
+        while let Some(Read { up_to, .. }) = stream.pending.pop_front_if(|read| read.kept && read.stable) {
             stream.first += 1;
-            stream.accepted = up_to;
+            stream.kept -= 1;
+            stream.stable = up_to;
         }
-        let up_to = stream.accepted;
-        if up_to > before {
-            self.answer_peer(of, AnswerFrame::Accepted { up_to, stable: up_to, clock });
+        let (up_to, stable) = (stream.accepted, stream.stable);
+        if (up_to, stable) != before {
+            self.answer_peer(of, AnswerFrame::Accepted { up_to, stable, clock });
         }
     }
 

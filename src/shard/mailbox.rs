@@ -16,6 +16,7 @@ use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::Heirs;
 use crate::cluster::copies::inheriting::{Found, Life};
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
@@ -62,6 +63,11 @@ pub enum Event {
         promise: PromiseKey,
         entries: Vec<Entry>,
         reply: Option<Leg>,
+    },
+    /// An item that a session has given back is with its next owner: the copy of the session, if it is of this shard, has it no more.
+    GoneFromCopy {
+        owner: OwnerId,
+        item: ItemId,
     },
     /// Everything that this shard handed to the storage up to this submission is kept.
     Kept {
@@ -168,6 +174,8 @@ pub enum Event {
     Reconcile {
         leases: Box<HashMap<Arc<str>, (u64, u64)>>,
     },
+    /// Who has the copies of this node's sessions, by the control state.
+    Heirs(Arc<Heirs>),
     /// The node may serve again.
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.

@@ -7,7 +7,7 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
-//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
+//! the answers, `copying.rs` for the copies of sessions on other nodes, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
 //! for the way to other nodes, `from_peers.rs` for what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may
 //! serve at all, `heir.rs` for the copies of sessions of other nodes and what becomes of them when one dies, `orphans.rs` for messages that a dead node would have got.
 //!
@@ -17,6 +17,7 @@ mod answers;
 pub mod clock;
 mod connecting;
 mod connection;
+mod copying;
 mod flapping;
 mod from_peers;
 pub mod grant;
@@ -97,6 +98,12 @@ pub trait ControlPlane: Send + Sync {
 
     /// What a node owes a shard, as it is now.
     fn owed(&self, _from: ShardId, _node: NodeId, _owed: Owed) {}
+
+    /// The fill of that number is complete, as far as the sessions of a shard go.
+    fn copies_filled(&self, _from: ShardId, _fill: u64) {}
+
+    /// What a node has not accepted of the copies of a shard's sessions, as it is now: bytes and entries.
+    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: (usize, usize)) {}
 
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
@@ -239,7 +246,7 @@ impl Shard {
             now: shared.clock.now(),
             control,
             by_owner: HashMap::new(),
-            keeping: Keeping::new(storage, defers, shared.clustered),
+            keeping: Keeping::new(storage, defers, shared.clustered, shared.copies),
             offered: HashMap::new(),
             sessions: Slab::new(),
             by_client: HashMap::default(),
@@ -366,9 +373,10 @@ impl Shard {
                 self.keeping.close_section();
                 self.deliver_shared(picked, *offer);
             }
-            Event::KeepAll { leg } => self.keeping.when_kept(keeping::Due::Reply(leg)),
+            Event::KeepAll { leg } => self.keeping.reply_when_kept(leg),
             Event::Answered { promise } => self.answered(promise),
             Event::Parts { promise, entries, reply } => self.add_parts(promise, entries, Vec::new(), reply),
+            Event::GoneFromCopy { owner, item } => drop(self.keeping.delete_from_copy(owner, item)),
             Event::Kept { submission } => self.kept(submission),
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
@@ -424,6 +432,7 @@ impl Shard {
             Event::LookForWills { client } => self.giving_wills(&client),
             Event::Session { from, frame } => self.session_frame(from, *frame),
             Event::Reconcile { leases } => self.reconcile(&leases),
+            Event::Heirs(heirs) => self.heirs_changed(&heirs),
             Event::Resumed => self.resume_serving(),
             Event::Expelled => self.expelled(),
             _ => {}
@@ -483,7 +492,7 @@ impl Shard {
         for to in 0..self.mail.len() {
             self.send_mail(to as ShardId);
         }
-        self.keeping.submit(self.id);
+        self.submit_turn();
         if !self.shared.grant.is_valid() {
             self.suspended = true;
             return self.settle();
@@ -504,7 +513,8 @@ impl Shard {
     }
 
     fn has_to_flush(&self) -> bool {
-        let inside = self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
+        let fills = self.keeping.copying.as_ref().is_some_and(|copying| copying.fills());
+        let inside = fills || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
         let outside = !self.dirty.is_empty() || self.peers.has_dirty() || self.from_peers.has_dirty();
         inside || (outside && !self.suspended)
     }

@@ -76,6 +76,11 @@ const CLOSED_MAX: usize = 4_096;
 const CLOSED_MS: u64 = 10_000;
 
 impl Moves {
+    /// The last message of each stream that has come in here, in no order.
+    pub(super) fn seen_streams(&self) -> Vec<MessageId> {
+        self.seen.iter().collect()
+    }
+
     /// Whether the session of a client is on its way here.
     pub fn is_taking(&self, client: &str) -> bool {
         self.taking.contains_key(client)
@@ -299,6 +304,7 @@ impl Shard {
             self.looked_after_at = self.now;
             self.look_after_peers();
             self.look_after_heritage();
+            self.look_after_copies();
             self.give_up_late_subscribes();
         }
         self.settle();

@@ -20,7 +20,7 @@ use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::{Leg, PromiseKey};
 use super::mailbox::Event;
-use super::peers::publish_in;
+use super::peers::{Wait, publish_in};
 use super::{SessionSlot, Shard};
 
 /// A dead node whose routes count.
@@ -120,7 +120,7 @@ impl Shard {
         let orphan = Orphan { of: life.0.tag(), incarnation: life.1, only: Some(earlier.sequence) };
         let again = frame::Publish { sequence: id.sequence, orphan: Some(orphan), ..publish };
         for slot in slots {
-            self.push_leg(*slot, id.sequence, wait, &DataFrame::Publish(again));
+            self.push_leg(*slot, id.sequence, wait.map(Wait::Promise), &DataFrame::Publish(again));
         }
         if shards > 0 {
             let expires_at = publish.remaining_secs.map(|secs| self.now + u64::from(secs) * 1000);
@@ -129,7 +129,7 @@ impl Shard {
             let of_qos = (publish.qos, publish.retain);
             let outgoing = Outgoing::new(id, topic, payload, properties, of_qos, expires_at, &publisher);
             self.mail_orphan(outgoing.message(), life, earlier, |own| {
-                wait.map(|promise| Leg { shard: own, promise, parts: false })
+                wait.map(|promise| Leg { shard: own, kept: None, stable: Some(promise), parts: false })
             });
         }
     }

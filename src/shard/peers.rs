@@ -33,11 +33,28 @@ use super::keeping::PromiseKey;
 use super::orphans::Orphans;
 use super::{ConnectionKey, Owed, Shard};
 
+/// Who waits until a frame is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Promise(PromiseKey),
+    /// The copies of sessions: this is their frame of that number.
+    Copied(u64),
+}
+
+impl Wait {
+    fn promise(self) -> Option<PromiseKey> {
+        match self {
+            Wait::Promise(promise) => Some(promise),
+            Wait::Copied(_) => None,
+        }
+    }
+}
+
 /// One other node that is live.
 pub(super) struct Peer {
     pub node: NodeId,
     incarnation: Incarnation,
-    legs: PublishLegs<PromiseKey>,
+    legs: PublishLegs<Wait>,
     connection: Option<PeerConnection>,
     /// Which life of its process answered last; `None` before it has.
     run: Option<u64>,
@@ -100,6 +117,10 @@ impl Peers {
 
     pub fn has_dirty(&self) -> bool {
         self.dirty != 0
+    }
+
+    pub fn node(&self, slot: NodeSlot) -> Option<NodeId> {
+        self.slots.get(usize::from(slot))?.as_ref().map(|peer| peer.node)
     }
 
     pub fn nodes(&self) -> Vec<NodeId> {
@@ -202,7 +223,7 @@ impl Shard {
         let unsent = peer.legs.first_unsent();
         self.peers.short &= !(1 << slot);
         let mut left = Vec::new();
-        peer.legs.take(|frame, promise| left.push((frame.to_vec(), promise)));
+        peer.legs.take(|frame, wait| left.push((frame.to_vec(), wait.and_then(Wait::promise))));
         // They were in front of those.
         let refused = peer.no_room.clear().into_iter().map(|waiting| (waiting.frame, Some(waiting.wait)));
         let left: Vec<_> = refused.chain(left).collect();
@@ -212,6 +233,7 @@ impl Shard {
         };
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
+        self.lose_heir(slot);
         self.read_waiting(std::mem::take(&mut peer.waiting));
         let shares = self.share_groups.node_gone(self.now, node, unsent);
         self.carry_out_shares(shares);
@@ -356,14 +378,20 @@ impl Shard {
         let Some(peer) = self.peers.get_mut(slot) else {
             return;
         };
-        let mut done = Vec::new();
-        peer.legs.answered(now, up_to, stable, |promise| done.push(promise));
+        let (mut done, mut copied) = (Vec::new(), None);
+        peer.legs.answered(now, up_to, stable, |wait| match wait {
+            Wait::Promise(promise) => done.push(promise),
+            Wait::Copied(number) => copied = Some(number),
+        });
         let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         if peer.told_stuck {
             self.tell_owed(slot);
         }
         done.into_iter().for_each(|promise| self.answered(promise));
+        if let Some(number) = copied {
+            self.copies_accepted(slot, number);
+        }
         let shares = self.share_groups.accepted(node, up_to);
         self.carry_out_shares(shares);
         self.read_waiting(waiting);
@@ -378,6 +406,11 @@ impl Shard {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else { return };
         let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
+        let wait = match wait {
+            // It is no heir any more: what it refuses is missing in all that it gets after it.
+            Some(Wait::Copied(_)) => return self.lose_heir(slot),
+            wait => wait.and_then(Wait::promise),
+        };
         // A node refuses nothing else.
         let topic = publish_in(&frame).map_or("", |publish| publish.topic);
         peer.no_room.refused(now, topic);
@@ -434,7 +467,7 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
-        self.push_leg(slot, sequence, Some(wait), &DataFrame::Publish(publish));
+        self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
         // Whoever publishes next does not have to wait for it.
         self.peers.full = 0;
     }
@@ -486,16 +519,17 @@ impl Shard {
             let leg = self.keeping.open_remote_leg(self.id);
             let orphan = if orphans == 0 { None } else { self.orphan_for(slot, orphans) };
             let frame = frame::Publish { orphan, ..frame_of(outgoing, self.now, name) };
-            self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
+            let wait = leg.and_then(|leg| leg.stable).map(Wait::Promise);
+            self.push_leg(slot, outgoing.id.sequence, wait, &DataFrame::Publish(frame));
         }
         !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
     }
 
     /// Adds a frame to what a node is owed. A message of QoS 0 for a node that is far behind is dropped.
-    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<PromiseKey>, frame: &DataFrame<'_>) {
+    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<Wait>, frame: &DataFrame<'_>) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
-            wait.into_iter().for_each(|promise| self.answered(promise));
+            wait.and_then(Wait::promise).into_iter().for_each(|promise| self.answered(promise));
             return;
         };
         if peer.legs.is_full() {
@@ -512,6 +546,18 @@ impl Shard {
         }
         self.metrics().forwarded.add(1);
         self.mark_peer_dirty(slot);
+    }
+
+    /// Adds a frame of copies. False: there is no such node.
+    pub(super) fn push_copies(&mut self, slot: NodeSlot, number: u64, entries: &[u8]) -> bool {
+        let (now, sequence) = (self.now, self.next_message_id().sequence);
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return false;
+        };
+        let frame = DataFrame::Copy { sequence, entries };
+        peer.legs.push(now, sequence, Some(Wait::Copied(number)), |out| frame.encode(out));
+        self.mark_peer_dirty(slot);
+        true
     }
 
     pub(super) fn mark_peer_dirty(&mut self, slot: NodeSlot) {

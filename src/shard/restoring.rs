@@ -66,6 +66,8 @@ impl Shard {
     /// Enters a session without connection.
     pub(super) fn restore_session(&mut self, stored: StoredSession, routes: &mut NewRoutes) -> SessionKey {
         let StoredSession { owner, client_id, epoch, expiry_secs, items } = stored;
+        // In a cluster the epoch is that of the connection that began it.
+        self.keeping.add_owner(owner, &client_id, epoch);
         let mut session = Session::new(client_id, Some(owner));
         session.set_epoch(epoch);
         session.set_expiry_secs(expiry_secs);

@@ -30,6 +30,8 @@ use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
+use super::heirs::Watch;
+
 /// What a frame between nodes is, beside those of the links themselves.
 pub(super) mod kind {
     /// Of the Raft group.
@@ -115,6 +117,8 @@ pub(in crate::node) struct ClusterPlane {
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
     heritage: Heritage,
+    /// The copies of sessions.
+    copies: Watch,
 }
 
 impl ClusterPlane {
@@ -140,6 +144,7 @@ impl ClusterPlane {
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
             heritage: Heritage::default(),
+            copies: Watch::default(),
         }
     }
 
@@ -157,6 +162,14 @@ impl ClusterPlane {
 
     pub fn group(&self) -> Option<&Group> {
         self.group.get()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        &self.copies
     }
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
@@ -213,7 +226,7 @@ impl ClusterPlane {
         self.group.get().is_some_and(|group| group.propose([(ticket, command)]).is_empty())
     }
 
-    fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+    pub(super) fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
         self.slots.lock().get(&node).copied()
     }
 
@@ -342,6 +355,14 @@ impl ControlPlane for ClusterPlane {
         self.owed.lock().insert((node, from), owed);
     }
 
+    fn copies_filled(&self, from: ShardId, fill: u64) {
+        self.copies.shard_has_filled(from, fill);
+    }
+
+    fn copy_lag(&self, from: ShardId, node: NodeId, lag: (usize, usize)) {
+        self.copies.note_lag(from, node, lag);
+    }
+
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
         if let Some(links) = self.links.get() {
             let lane = if matches!(frame, SessionFrame::State { .. }) { Lane::Bulk } else { Lane::Control };
@@ -461,6 +482,7 @@ impl ClusterPlane {
             Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
+            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
             Effect::NodeForgotten { node } => {
                 // Some of its routes may go only later, and the next node in its place must not have them.
                 if let Some(slot) = self.slots.lock().remove(&node) {
@@ -474,6 +496,7 @@ impl ClusterPlane {
     fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
         self.live.lock().insert(node, incarnation);
+        self.copies.something_changed();
         if self.shared.is_own(node) {
             return;
         }
@@ -504,6 +527,7 @@ impl ClusterPlane {
             let known: Arc<[NodeId]> = state.nodes().map(|node| node.id).collect();
             mail.post_to_all(|| Event::KnownNodes { nodes: known.clone() });
             mail.send();
+            self.tell_heirs(state, true);
         });
     }
 
@@ -513,6 +537,8 @@ impl ClusterPlane {
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
+        self.copies.forget(node);
+        self.copies.something_changed();
         // A node that starts may hear of one that was dead before.
         let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
         if let Some(slot) = slot.filter(|_| !self.shared.is_own(node)) {
