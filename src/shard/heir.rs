@@ -343,8 +343,10 @@ impl Shard {
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
-        let session = self.restore_session(StoredSession { owner, client_id, epoch, expiry_secs, items }, routes);
+        let stored = StoredSession { owner, client_id, epoch: began, expiry_secs, items };
+        let session = self.restore_session(stored, routes);
         let slot = &mut self.sessions[session as usize];
+        slot.session.set_epoch(epoch);
         slot.session.has_seen((*seen).clone(), here);
         slot.inherited = Some(Box::new(Origin { life, seen }));
         self.metrics().sessions_inherited.add(1);
