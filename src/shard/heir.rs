@@ -10,12 +10,12 @@
 //!
 //! Tests to read first: `cluster/copies/inheriting/tests.rs`; then `cluster-tests/tests/heirs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use holdfast_raft::{Command, Effect, Incarnation, NodeId};
+use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
 use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
@@ -53,6 +53,8 @@ pub(super) struct Origin {
 /// See the module.
 pub(super) struct Heir {
     copies: Copies,
+    /// Copies that seem to be of no use, by their homes.
+    doubtful: BTreeMap<NodeId, BTreeSet<OwnerId>>,
     inheriting: Inheriting<Arc<Seen>>,
     /// From whom this node inherits, or has; and since when nobody does any more.
     begun: Vec<(Life, Option<u64>)>,
@@ -75,6 +77,7 @@ impl Heir {
     pub fn new(shards: usize) -> Heir {
         Heir {
             copies: Copies::default(),
+            doubtful: BTreeMap::new(),
             inheriting: Inheriting::new(shards),
             begun: Vec::new(),
             open: Vec::new(),
@@ -173,8 +176,28 @@ impl Shard {
         unknown.into_iter().for_each(|node| self.forget_copies(node));
     }
 
+    /// The sessions of a home have these heirs. A copy that has seemed to be elsewhere twice is dropped: one that was begun meanwhile has another owner.
+    pub(super) fn drop_copies_elsewhere(&mut self, home: NodeId, base: &[NodeId]) {
+        let own = self.shared.node;
+        let elsewhere = self.heir.copies.elsewhere(home, |client| heir_of(client, base) == Some(own));
+        let Some(before) = self.heir.doubtful.remove(&home) else {
+            if !elsewhere.is_empty() {
+                self.heir.doubtful.insert(home, elsewhere);
+            }
+            return;
+        };
+        let both = before.intersection(&elsewhere).copied().collect();
+        let writes = self.heir.copies.discard(home, &both);
+        self.write_of_copies(writes);
+    }
+
     fn forget_copies(&mut self, node: NodeId) {
+        self.heir.doubtful.remove(&node);
         let writes = self.heir.copies.forget(node);
+        self.write_of_copies(writes);
+    }
+
+    fn write_of_copies(&mut self, writes: Vec<Write>) {
         if !writes.is_empty() {
             self.keeping.close_section();
             self.keeping.write_copies(writes);

@@ -126,6 +126,11 @@ pub enum Event {
         life: Life,
         earlier: MessageId,
     },
+    /// The heirs of a node, when they have been these for a while.
+    HeirsOf {
+        home: NodeId,
+        base: Arc<[NodeId]>,
+    },
     /// The nodes that the control state knows: copies of the sessions of others are of no use.
     KnownNodes {
         nodes: Arc<[NodeId]>,

@@ -423,6 +423,7 @@ impl Shard {
             Event::GoOnInheriting => self.go_on_inheriting(),
             Event::Inherited { life } => self.all_have_inherited(life),
             Event::Orphan { message, leg, life, earlier } => self.orphan_from_shard(message, leg, life, earlier),
+            Event::HeirsOf { home, base } => self.drop_copies_elsewhere(home, &base),
             Event::KnownNodes { nodes } => self.forget_copies_but(&nodes),
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),

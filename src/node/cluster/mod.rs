@@ -5,6 +5,7 @@
 //! | `plane` | the control state as the shards see it |
 //! | `receiver` | what the links bring, and where it goes |
 //! | `heirs` | who has the copies of this node's sessions |
+//! | `heritage` | what this node has of the sessions of others |
 //! | `retained_sync` | retained messages that one of two nodes does not have |
 //! | `life` | registering, taking up, serving, being given up, and again |
 //! | `admin_source`, `outlook`, `figures` | what the admin port tells: of all nodes, of how this one sees them, and what is counted |
@@ -18,6 +19,7 @@ mod admin_source;
 mod departure;
 mod figures;
 mod heirs;
+mod heritage;
 mod life;
 mod outlook;
 mod plane;

@@ -31,6 +31,7 @@ use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
 
 use super::heirs::Watch;
+use super::heritage::Heritage;
 
 /// What a frame between nodes is, beside those of the links themselves.
 pub(super) mod kind {
@@ -56,39 +57,9 @@ const OF_THE_NODE: u64 = 0xFFFF;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::node) struct Expulsions(pub u64);
 
-/// How many shards have entered what they have inherited, of each life from which the node does.
-#[derive(Default)]
-struct Heritage(Mutex<BTreeMap<Life, usize>>);
-
-impl Heritage {
-    /// A shard has. True if that was the last one.
-    fn entered(&self, life: Life, shards: usize) -> bool {
-        let mut of = self.0.lock();
-        let entered = of.entry(life).or_insert(0);
-        *entered += 1;
-        if *entered == shards {
-            *entered = ALL_SHARDS;
-        }
-        *entered == ALL_SHARDS
-    }
-
-    /// Those of which all shards have.
-    fn all(&self) -> Vec<Life> {
-        self.0.lock().iter().filter(|(_, entered)| **entered == ALL_SHARDS).map(|(life, _)| *life).collect()
-    }
-
-    /// Of the others nobody waits for this node any more.
-    fn keep(&self, waited_for: &[Life]) {
-        self.0.lock().retain(|life, entered| *entered < ALL_SHARDS || waited_for.contains(life));
-    }
-}
-
-/// Stands for all shards in [`Heritage`]: more than there can be.
-const ALL_SHARDS: usize = usize::MAX;
-
 /// See the module.
 pub(in crate::node) struct ClusterPlane {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     group: OnceLock<Group>,
     links: OnceLock<Links>,
     routed: Mutex<AppliedWaits<(ShardId, Ticket)>>,
@@ -116,9 +87,10 @@ pub(in crate::node) struct ClusterPlane {
     removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
-    heritage: Heritage,
     /// The copies of sessions.
     copies: Watch,
+    /// What this node has of the sessions of others, and what it inherits.
+    pub(super) heritage: Heritage,
 }
 
 impl ClusterPlane {
@@ -282,26 +254,6 @@ impl ClusterPlane {
         }
     }
 
-    /// What the shards propose for the sessions that they have entered is in front of it.
-    fn say_inherited(&self, (node, incarnation): Life) {
-        drop(self.propose_own(Command::Inherited { node, incarnation }));
-    }
-
-    /// Says once more what the control state has not heard, because the node was not registered then.
-    pub fn say_inherited_again(&self) {
-        let entered = self.heritage.all();
-        let Some(group) = self.group.get().filter(|_| !entered.is_empty()) else {
-            return;
-        };
-        let own = self.shared.node;
-        let waited_for: Vec<Life> = group.read(|state| {
-            let orphans = state.orphans().filter(|(_, _, heirs)| heirs.contains(&own));
-            orphans.map(|(node, incarnation, _)| (node, incarnation)).collect()
-        });
-        self.heritage.keep(&waited_for);
-        entered.into_iter().filter(|life| waited_for.contains(life)).for_each(|life| self.say_inherited(life));
-    }
-
     /// Filters that nobody has wanted for a while are taken out of the routes.
     pub fn end_lingering(&self) {
         let now = self.shared.clock.now();
@@ -372,10 +324,7 @@ impl ControlPlane for ClusterPlane {
     }
 
     fn inherited(&self, _from: ShardId, life: Life) {
-        if self.heritage.entered(life, self.shared.mailboxes.len()) {
-            self.shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Inherited { life }));
-            self.say_inherited(life);
-        }
+        self.shard_has_inherited(life);
     }
 
     fn shards_of(&self, node: NodeId) -> Option<u16> {
@@ -483,6 +432,9 @@ impl ClusterPlane {
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
             Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
+            Effect::HeirsChanged { home } if !self.shared.is_own(home) => {
+                self.heritage.heirs_changed(home, self.shared.clock.now());
+            }
             Effect::NodeForgotten { node } => {
                 // Some of its routes may go only later, and the next node in its place must not have them.
                 if let Some(slot) = self.slots.lock().remove(&node) {
