@@ -23,6 +23,12 @@ const SETTLED_MS: u64 = 30_000;
 /// So long an heir may take nothing from the others while it enters what it has inherited, in milliseconds: then it is complained of like any node that owes something.
 const INHERITING_MS: u64 = 30_000;
 
+/// The heirs of a dead node, and since when they are.
+struct Busy {
+    heirs: Arc<[NodeId]>,
+    since: u64,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Heritage {
@@ -31,7 +37,7 @@ pub(super) struct Heritage {
     /// Nodes whose heirs have changed: when that is to be looked at, and how many times.
     changed: Mutex<BTreeMap<NodeId, (u64, u8)>>,
     /// Who inherits from whom, and since when.
-    heirs: Mutex<BTreeMap<Life, (Arc<[NodeId]>, u64)>>,
+    heirs: Mutex<BTreeMap<Life, Busy>>,
 }
 
 impl Heritage {
@@ -60,7 +66,7 @@ impl Heritage {
 
     pub fn node_died(&self, life: Life, heirs: &Arc<[NodeId]>, now: u64) {
         if !heirs.is_empty() {
-            self.heirs.lock().entry(life).or_insert_with(|| (heirs.clone(), now));
+            self.heirs.lock().entry(life).or_insert_with(|| Busy { heirs: heirs.clone(), since: now });
         }
     }
 
@@ -71,7 +77,7 @@ impl Heritage {
     /// Whether a node is busy with what it has inherited.
     pub fn is_inheriting(&self, node: NodeId, now: u64) -> bool {
         let heirs = self.heirs.lock();
-        heirs.values().any(|(heirs, since)| heirs.contains(&node) && now < since + INHERITING_MS)
+        heirs.values().any(|busy| busy.heirs.contains(&node) && now < busy.since + INHERITING_MS)
     }
 
     pub fn heirs_changed(&self, home: NodeId, now: u64) {
