@@ -488,6 +488,6 @@ impl Shard {
     /// The others have given this node up: what it waited to say and to do is theirs. What has passed to it is entered all the same when all of it is known.
     pub(super) fn heir_expelled(&mut self) {
         self.heir.about_sessions.clear();
-        self.heir.unheld.clear();
+        self.heir.unheld.retain(|event| matches!(event, Event::Accept(_)));
     }
 }

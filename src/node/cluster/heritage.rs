@@ -20,6 +20,15 @@ const ALL_SHARDS: usize = usize::MAX;
 /// ahead of this node in the log and have begun a copy here by what is not applied here yet; but not for so long.
 const SETTLED_MS: u64 = 30_000;
 
+/// So long an heir may take nothing from the others while it enters what it has inherited, in milliseconds: then it is complained of like any node that owes something.
+const INHERITING_MS: u64 = 30_000;
+
+/// The heirs of a dead node, and since when they are.
+struct Busy {
+    heirs: Arc<[NodeId]>,
+    since: u64,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Heritage {
@@ -27,6 +36,8 @@ pub(super) struct Heritage {
     entered: Mutex<BTreeMap<Life, usize>>,
     /// Nodes whose heirs have changed: when that is to be looked at, and how many times.
     changed: Mutex<BTreeMap<NodeId, (u64, u8)>>,
+    /// Who inherits from whom, and since when.
+    heirs: Mutex<BTreeMap<Life, Busy>>,
 }
 
 impl Heritage {
@@ -51,6 +62,22 @@ impl Heritage {
     /// Of the others nobody waits for this node any more.
     fn keep(&self, waited_for: &[Life]) {
         self.entered.lock().retain(|life, entered| *entered < ALL_SHARDS || waited_for.contains(life));
+    }
+
+    pub fn node_died(&self, life: Life, heirs: &Arc<[NodeId]>, now: u64) {
+        if !heirs.is_empty() {
+            self.heirs.lock().entry(life).or_insert_with(|| Busy { heirs: heirs.clone(), since: now });
+        }
+    }
+
+    pub fn orphans_ended(&self, life: Life) {
+        self.heirs.lock().remove(&life);
+    }
+
+    /// Whether a node is busy with what it has inherited.
+    pub fn is_inheriting(&self, node: NodeId, now: u64) -> bool {
+        let heirs = self.heirs.lock();
+        heirs.values().any(|busy| busy.heirs.contains(&node) && now < busy.since + INHERITING_MS)
     }
 
     pub fn heirs_changed(&self, home: NodeId, now: u64) {
@@ -135,6 +162,20 @@ mod tests {
         assert_eq!(heritage.all_entered(), [life]);
         heritage.keep(&[]);
         assert!(heritage.all_entered().is_empty());
+    }
+
+    #[test]
+    fn an_heir_has_time_until_the_orphans_are_no_more_but_not_for_ever() {
+        let heritage = Heritage::default();
+        let (life, heir) = ((NodeId(1), 2), NodeId(3));
+        heritage.node_died((NodeId(9), 1), &[].into(), 0);
+        assert!(!heritage.is_inheriting(heir, 0));
+        heritage.node_died(life, &[heir].into(), 1_000);
+        heritage.node_died(life, &[heir].into(), 2_000);
+        assert!(heritage.is_inheriting(heir, 999 + INHERITING_MS) && !heritage.is_inheriting(NodeId(1), 1_000));
+        assert!(!heritage.is_inheriting(heir, 1_000 + INHERITING_MS));
+        heritage.orphans_ended(life);
+        assert!(!heritage.is_inheriting(heir, 1_000));
     }
 
     #[test]

@@ -225,6 +225,9 @@ impl ClusterPlane {
         let live = self.live.lock();
         let late = late.into_iter().filter(|node| !self.shared.is_own(*node));
         stuck.extend(late.filter_map(|node| Some((node, *live.get(&node)?))));
+        let now = self.shared.clock.now();
+        // It reads what may be for them when it has them.
+        stuck.retain(|(node, _)| !self.heritage.is_inheriting(*node, now));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -429,6 +432,9 @@ impl ClusterPlane {
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
             Effect::NodeDown { node, incarnation, heirs } => self.node_down((node, incarnation), heirs.into(), mail),
             Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
+                if let Effect::OrphansEnded { node, incarnation } = effect {
+                    self.heritage.orphans_ended((node, incarnation));
+                }
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
             Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
@@ -491,6 +497,7 @@ impl ClusterPlane {
         self.live.lock().remove(&node);
         self.copies.forget(node);
         self.copies.something_changed();
+        self.heritage.node_died((node, incarnation), &heirs, self.shared.clock.now());
         // A node that starts may hear of one that was dead before.
         let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
         if let Some(slot) = slot.filter(|_| !self.shared.is_own(node)) {
