@@ -26,6 +26,7 @@
 //! | a session, its queue and windows; its connection | the [`shard`] of its client id, and no other thread |
 //! | the move of a session to another node, or from one ([`cluster::session_move`]) | the shard of its client id, on either node |
 //! | a message for a share group that another node has, or nobody takes ([`cluster::share_groups`]) | the shard that has to find a member for it |
+//! | the copies of the sessions of a shard of another node, and what is inherited of them ([`cluster::copies`]) | the shard that reads the connection of that one; then those of the clients |
 //! | what a shard has written down, and what waits until it is kept | the shard (`shard::keeping`) |
 //! | which sessions of a shard want a topic | [`subscriptions::ShardIndex`], in the shard |
 //! | which shards want a topic; share groups | [`subscriptions::NodeIndex`], of the node, under a read-mostly lock |

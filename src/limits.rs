@@ -44,6 +44,9 @@ pub const READ_BACK_MESSAGES: usize = 1_000;
 /// Bytes that a shard has handed to the disk and that are not kept yet, from which on it reads nothing from its clients.
 pub const UNWRITTEN_BYTES_HIGH: usize = 16 * 1024 * 1024;
 
+/// Bytes that the heirs of a shard's sessions do not have yet, from which on it reads nothing from its clients: they are remembered for the next heir.
+pub const UNSTABLE_BYTES_HIGH: usize = 32 * 1024 * 1024;
+
 /// How long a CONNACK may wait until the disk has what it promises, before the client is refused.
 pub const CONNACK_WAIT_MS: u64 = 5_000;
 

@@ -100,11 +100,11 @@ impl<W> NoRoom<W> {
         self.topics.is_empty()
     }
 
-    /// The node is gone: who waited.
-    pub fn clear(&mut self) -> impl Iterator<Item = W> {
+    /// The node is gone: what waited, in order.
+    pub fn clear(&mut self) -> VecDeque<Waiting<W>> {
         self.topics.clear();
         self.waiting_bytes = 0;
-        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.wait)
+        std::mem::take(&mut self.waiting)
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     fn a_node_that_is_gone_leaves_nobody_waiting() {
         let mut room = NoRoom::default();
         refuse_and_wait(&mut room, 0, 7);
-        assert_eq!(room.clear().collect::<Vec<_>>(), [7]);
+        assert_eq!(room.clear().into_iter().map(|waiting| waiting.wait).collect::<Vec<_>>(), [7]);
         assert!(!room.is_short(1, "t") && room.look(1));
     }
 

@@ -18,6 +18,7 @@ pub(super) const KEYS: &[&str] = &[
     "secret_file",
     "seeds",
     "expected_size",
+    "session_copies",
     "tls",
     "peer_addresses",
     "lease",
@@ -37,6 +38,9 @@ const NODES_MAX: usize = 64;
 /// Nodes that can found a cluster: as many as vote in it.
 const FOUNDERS_MAX: usize = 5;
 
+/// Nodes that have a session: its home and one heir.
+const SESSION_COPIES_MAX: usize = 2;
+
 const HOST_AND_PORT: &str = "a host and port such as \"n2.example:7946\" or \"10.0.0.2:7946\"";
 
 /// `[cluster]`. A node without it is alone.
@@ -54,6 +58,8 @@ pub struct Cluster {
     pub seeds: Vec<String>,
     /// How many nodes have to see one another before they found the cluster. 1 to 5; others may join later.
     pub expected_size: usize,
+    /// On how many nodes each session that outlives its connection is, 1 or 2. It needs a data directory.
+    pub session_copies: usize,
     /// TLS between the nodes; `None` is plain TCP.
     pub tls: Option<ClusterTls>,
     /// By node name: the host and port to dial, whatever that node says of itself.
@@ -141,6 +147,7 @@ impl Cluster {
             secret_file: secret_file.into(),
             seeds: Vec::new(),
             expected_size: 3,
+            session_copies: 1,
             tls: None,
             peer_addresses: BTreeMap::new(),
             timers: ClusterTimers::default(),
@@ -168,6 +175,7 @@ impl Cluster {
         let advertise = section.optional("advertise", parse_advertise).flatten();
         let seeds = read_seeds(section);
         let expected_size = section.integer("expected_size", 3, 1..=FOUNDERS_MAX);
+        let session_copies = section.integer("session_copies", 1, 1..=SESSION_COPIES_MAX);
         let tls = section.section("tls", TLS_KEYS, ClusterTls::read).flatten();
         let peer_addresses = section.map("peer_addresses", NODES_MAX, parse_host_and_port);
         let timers = ClusterTimers::read(section);
@@ -175,6 +183,7 @@ impl Cluster {
             advertise,
             seeds,
             expected_size,
+            session_copies,
             tls,
             peer_addresses,
             timers,

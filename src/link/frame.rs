@@ -7,7 +7,7 @@
 //! Mark:    u64 sequence | u64 index
 //! Publish: u8 flags | u64 sequence | [u32 remaining_secs] | [u64 stamp] | text publisher | text topic
 //!          | [text share, u8 whether detached members will do] | [u8 kind of name, text client, u64 number] | bytes properties | payload up to the end of the frame
-//! Orphan:  as Publish, and behind its sequence u64 dead node | u8 0, or 1 and u64 earlier sequence
+//! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
@@ -31,12 +31,15 @@ use crate::topic::name;
 pub const LENGTH_BYTES: usize = 4;
 
 /// What a frame has beside topic, texts, properties and payload at the most.
-const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
+const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
 
 const LENGTH_OF_BYTES_MAX: usize = 5;
 
 /// Bytes of a text at the most, as everything in MQTT that has a length of its own.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
+
+/// What a frame of copies has in front of its last message at the most, and the item that goes with that.
+const COPY_BYTES_MAX: usize = 512 * 1024;
 
 /// Topic, properties and payload together at the most: those of the longest PUBLISH, with a topic that an alias stood for.
 const MESSAGE_BYTES_MAX: usize = REMAINING_LENGTH_MAX + TEXT_BYTES_MAX;
@@ -139,8 +142,9 @@ pub enum NameKind {
 /// See [`Publish::orphan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
-    /// The tag of the dead node.
+    /// The tag of the dead node, and which of its incarnations died.
     pub of: u64,
+    pub incarnation: u64,
     /// It had been on its way to that node, as this place in the same stream: whoever else wants it has got it, and it is for sessions inherited from that
     /// node only, unless they have it under that sequence.
     pub only: Option<u64>,
@@ -206,7 +210,7 @@ impl<'a> DataFrame<'a> {
     /// The longest frame in bytes, the four of the length not counted, of nodes that take packets of `packet_bytes_max`. The topic of a packet may stand in an
     /// alias.
     pub fn bytes_max(packet_bytes_max: u32) -> usize {
-        packet_bytes_max as usize + OVERHEAD_BYTES_MAX + 4 * TEXT_BYTES_MAX
+        packet_bytes_max as usize + OVERHEAD_BYTES_MAX + 4 * TEXT_BYTES_MAX + COPY_BYTES_MAX
     }
 
     /// The frame at the beginning of `bytes` and its length in bytes; `None` while it is not all here. `max` bounds the
@@ -232,8 +236,9 @@ impl<'a> Publish<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[if self.orphan.is_some() { ORPHAN } else { PUBLISH }, self.flags()]);
         out.extend_from_slice(&self.sequence.to_be_bytes());
-        if let Some(Orphan { of, only }) = self.orphan {
+        if let Some(Orphan { of, incarnation, only }) = self.orphan {
             out.extend_from_slice(&of.to_be_bytes());
+            out.extend_from_slice(&incarnation.to_be_bytes());
             out.push(u8::from(only.is_some()));
             only.into_iter().for_each(|earlier| out.extend_from_slice(&earlier.to_be_bytes()));
         }
@@ -446,13 +451,13 @@ impl<'a> Fields<'a> {
     }
 
     fn orphan(&mut self) -> Result<Orphan, Malformed> {
-        let of = self.u64()?;
+        let (of, incarnation) = (self.u64()?, self.u64()?);
         let only = match self.u8()? {
             0 => None,
             1 => Some(self.u64()?),
             other => return Err(Malformed::Choice(other)),
         };
-        Ok(Orphan { of, only })
+        Ok(Orphan { of, incarnation, only })
     }
 
     fn name(&mut self) -> Result<Name<'a>, Malformed> {

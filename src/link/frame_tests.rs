@@ -59,17 +59,23 @@ fn a_publish_as_bytes() {
 
 #[test]
 fn an_orphan_and_a_copy_as_bytes() {
-    let orphan = |only| bytes(&DataFrame::Publish(Publish { orphan: Some(Orphan { of: 9, only }), ..publish() }));
+    let orphan = |only| {
+        bytes(&DataFrame::Publish(Publish { orphan: Some(Orphan { of: 9, incarnation: 4, only }), ..publish() }))
+    };
     let fresh = orphan(None);
-    assert_eq!(fresh, b"\0\0\0\x1f\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\x01c\x03a/b\x00hello");
+    assert_eq!(
+        fresh,
+        b"\0\0\0\x27\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x04\0\x01c\x03a/b\x00hello"
+    );
     let mut again = orphan(Some(6));
-    let expected = b"\0\0\0\x27\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
+    let expected =
+        b"\0\0\0\x2f\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x04\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
     assert_eq!(again, expected);
     mark_resent(&mut again);
     let Ok(Some((DataFrame::Publish(resent), _))) = DataFrame::decode(&again, MAX) else {
         panic!("it is still a publish");
     };
-    assert!(resent.resend && resent.orphan == Some(Orphan { of: 9, only: Some(6) }));
+    assert!(resent.resend && resent.orphan == Some(Orphan { of: 9, incarnation: 4, only: Some(6) }));
 
     let copy = DataFrame::Copy { sequence: 8, entries: b"entries" };
     assert_eq!(bytes(&copy), b"\0\0\0\x10\x03\0\0\0\0\0\0\0\x08entries");
@@ -133,8 +139,8 @@ fn fields_that_do_not_fit_are_refused() {
     assert_eq!(decode(&publish(&[0, 1, b'#', 0])), Malformed::Topic);
     assert_eq!(decode(&publish(&[0, 0, 0])), Malformed::Topic, "an empty one");
     assert_eq!(decode(&[&[PUBLISH, NAMED], &[0; 8][..], &[0, 1, b'a', 2, 0]].concat()), Malformed::Choice(2));
-    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[2]].concat()), Malformed::Choice(2));
-    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 16][..], &[1, 0]].concat()), Malformed::Short);
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 24][..], &[2]].concat()), Malformed::Choice(2));
+    assert_eq!(decode(&[&[ORPHAN, 0], &[0; 24][..], &[1, 0]].concat()), Malformed::Short);
     assert_eq!(decode(&[COPY, 0, 0]), Malformed::Short);
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F])), Malformed::Short, "a text of 4 GiB");
     assert_eq!(decode(&publish(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF])), Malformed::Length);
@@ -153,7 +159,7 @@ fn the_overhead_is_what_it_is_said_to_be() {
         payload: &[],
         share: Some((&long, false)),
         name: Some(Name { kind: NameKind::Will, client: &long, number: 3 }),
-        orphan: Some(Orphan { of: 1, only: Some(2) }),
+        orphan: Some(Orphan { of: 1, incarnation: 5, only: Some(2) }),
         ..publish()
     };
     let length = bytes(&DataFrame::Publish(frame)).len();
@@ -212,7 +218,11 @@ fn of((qos, bits, sequence, [publisher, topic, share, client], properties, paylo
             client,
             number: sequence.rotate_left(9),
         }),
-        orphan: has(6).then_some(Orphan { of: !*sequence, only: has(7).then_some(sequence.rotate_left(5)) }),
+        orphan: has(6).then_some(Orphan {
+            of: !*sequence,
+            incarnation: *sequence,
+            only: has(7).then_some(sequence.rotate_left(5)),
+        }),
     }
 }
 

@@ -187,6 +187,9 @@ pub struct ShardMetrics {
     pub links_unread: Counter,
     /// Sessions that came from another node, and those that went to one.
     pub sessions_taken: Counter,
+    /// Sessions that this node has taken over from one that had died; and such of which there was no copy.
+    pub sessions_inherited: Counter,
+    pub sessions_lost: Counter,
     pub sessions_given: Counter,
     /// SUBSCRIBE packets that were refused because not every node routed for them in time.
     pub subscribes_timed_out: Counter,
@@ -199,6 +202,9 @@ pub struct ShardMetrics {
     /// Messages of share groups that this shard keeps until they are settled, and their bytes. No counts of what has happened.
     pub shares_kept: Counter,
     pub shares_kept_bytes: Counter,
+    /// Sessions that no other node has completely, and bytes of what was written down and is not on both nodes yet. No counts of what has happened.
+    pub sessions_without_copy: Counter,
+    pub copies_unstable_bytes: Counter,
     /// When the event loop last came round to its timers, in milliseconds of the node's clock. No count; it is not summed.
     pub beat_at: Counter,
 }

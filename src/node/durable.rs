@@ -15,6 +15,8 @@ use tracing::{info, warn};
 use holdfast_raft::{LeaseChange, LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovered, RecoveredItem, State, Storage};
 
+use crate::cluster::copies::CopyHeader;
+use crate::cluster::copies::receiving::Copied;
 use crate::config::{self, Config};
 use crate::journal::{self, Header, Mark};
 use crate::mqtt::MessageId;
@@ -162,6 +164,7 @@ pub(super) fn take_up(
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
     found.give_marks(&mut stored, &mut entries);
+    found.give_copies(&mut stored, &mut entries);
     found.check_node(node)?;
     let unreadable = take_up_retained(opened, shared, &mut found, &mut entries);
     match unreadable {
@@ -223,6 +226,7 @@ struct Found {
     sessions: Vec<FoundSession>,
     given_back: Vec<(OwnerId, Vec<Queued>)>,
     marks: Vec<(ItemId, Mark)>,
+    copies: Vec<(OwnerId, CopyHeader, Vec<RecoveredItem>)>,
 }
 
 impl Found {
@@ -262,7 +266,15 @@ impl Found {
         Ok(())
     }
 
-    fn sort_in_session(&mut self, owner: OwnerId, items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
+    fn sort_in_session(&mut self, owner: OwnerId, mut items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
+        let is_header = |item: &RecoveredItem| item.item == journal::HEADER;
+        let of_copy =
+            items.iter().find(|item| is_header(item)).and_then(|item| journal::decode_copied_header(&item.value));
+        if let Some(header) = of_copy {
+            items.retain(|item| !is_header(item));
+            self.copies.push((owner, header, items));
+            return Ok(());
+        }
         let mut header = None;
         let mut restored = Vec::with_capacity(items.len());
         for RecoveredItem { item, value, .. } in items {
@@ -323,6 +335,29 @@ impl Found {
             let of_it = marks.iter().map(|(item, _)| *item).filter(|item| journal::shard_of_mark(*item) == shard);
             let next = of_it.max().map_or(journal::first_mark(shard), |last| last + 1);
             stored.marks.extend((next..).zip(known.iter().copied()));
+        }
+    }
+
+    /// The copies of a shard of another node are with the shard that reads its connection. Which of them are of any use is known later.
+    fn give_copies(&mut self, stored: &mut [Stored], entries: &mut Vec<Entry>) {
+        let shards = stored.len();
+        for (owner, header, items) in std::mem::take(&mut self.copies) {
+            let (CopyHeader::Session { home, .. } | CopyHeader::Streams { home, .. }) = header;
+            let copies = &mut stored[usize::from(home.shard) % shards].copies;
+            match header {
+                CopyHeader::Session { owner: at_home, client_id, began, complete, .. } => {
+                    let items = items.into_iter().map(|item| (item.item, item.value)).collect();
+                    let older =
+                        copies.restore_session(home, at_home, Copied { owner, client_id, began, complete, items });
+                    entries.extend(older.map(|owner| Entry::Drop { owner }));
+                }
+                CopyHeader::Streams { up_to, .. } => {
+                    let streams =
+                        items.iter().filter_map(|item| Some((item.item, journal::decode_stream(&item.value)?)));
+                    let streams: Vec<_> = streams.collect();
+                    copies.restore_streams(home, owner, up_to, &streams);
+                }
+            }
         }
     }
 

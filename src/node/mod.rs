@@ -325,6 +325,7 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         storage_level: Default::default(),
         owners: owners.into(),
         clustered: config.cluster.is_some(),
+        copies: config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
         run: random_id() as u64,
         grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
         cluster_index: Default::default(),

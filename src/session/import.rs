@@ -105,6 +105,12 @@ impl Session {
         self.elsewhere = Elsewhere::new(seen);
     }
 
+    /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`].
+    pub fn has_seen(&mut self, mut seen: Seen, here: &Seen) {
+        seen.without(here);
+        self.elsewhere = Elsewhere::new(seen);
+    }
+
     fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &std::sync::Arc<Message>, held: &Queued) {
         let delivery = Delivery {
             qos: held.qos,

@@ -11,6 +11,7 @@
 //! or in the window, never in both.
 
 mod at_rest;
+mod copied;
 mod export;
 mod handshake;
 mod import;

@@ -383,7 +383,7 @@ impl Shard {
         }
         let owner = (persists && self.keeping.storage().is_some()).then(|| self.shared.next_owner());
         if let Some(owner) = owner {
-            self.keeping.put(owner, journal::HEADER, journal::encode_header(client_id, epoch), None);
+            self.keeping.begin_owner(owner, client_id, epoch);
         }
         self.enter_session(Session::new(client_id.clone(), owner))
     }
@@ -398,6 +398,7 @@ impl Shard {
             target: (0, 0),
             replays: VecDeque::new(),
             items_away: false,
+            inherited: None,
         };
         let session = self.sessions.insert(slot) as SessionKey;
         self.by_client.insert(client_id, session);

@@ -24,6 +24,7 @@ use tracing::{debug, error, warn};
 use holdfast_raft::NodeId;
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::Home;
 use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, NameKind, Publish};
@@ -43,8 +44,11 @@ struct Stream {
     /// The last sequence that came, and the last one up to which everything is where it belongs.
     received: u64,
     accepted: u64,
-    /// What was read and is not all kept, in order: up to which sequence, and whether it is.
-    pending: VecDeque<(u64, bool)>,
+    /// The last one up to which the heirs of the sessions have everything too.
+    stable: u64,
+    /// What was read and is not all stable, in order; so many in front are kept.
+    pending: VecDeque<Read>,
+    kept: usize,
     /// The number of the first of them.
     first: u64,
     connection: Option<u32>,
@@ -56,6 +60,25 @@ struct Stream {
     refused_at: u64,
     /// The last publisher, as clients mostly send more than one message.
     publisher: Arc<str>,
+    /// The next frame is for sessions of a dead node that are not all here yet: nothing is read before it can be routed.
+    waits: bool,
+}
+
+/// What was read together.
+struct Read {
+    /// Its last sequence.
+    up_to: u64,
+    kept: bool,
+    stable: bool,
+}
+
+/// What has come of what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    /// It is where it belongs.
+    Kept,
+    /// And with the heirs.
+    Stable,
 }
 
 /// A data connection from another node.
@@ -160,7 +183,7 @@ impl Shard {
         }
         self.from_peers.serial += 1;
         let serial = self.from_peers.serial;
-        let Stream { received, accepted, .. } = self.from_peers.streams[of as usize];
+        let Stream { received, accepted, stable, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
         AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
         // What was refused is not to be taken for accepted.
@@ -168,7 +191,7 @@ impl Shard {
         refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));
         share_answers.iter().for_each(|answer| answer.encode(&mut outbox));
         let clock = self.shared.hybrid.reading(self.now);
-        AnswerFrame::Accepted { up_to: accepted, stable: accepted, clock }.encode(&mut outbox);
+        AnswerFrame::Accepted { up_to: accepted, stable, clock }.encode(&mut outbox);
         let link = Link { stream, serial, of, waker: None, partial: Vec::new(), outbox, dirty: false };
         let key = self.from_peers.links.insert(link) as u32;
         self.from_peers.streams[of as usize].connection = Some(key);
@@ -183,13 +206,16 @@ impl Shard {
                 shard,
                 received: 0,
                 accepted: 0,
+                stable: 0,
                 pending: VecDeque::new(),
+                kept: 0,
                 first: 0,
                 connection: None,
                 share_answers: VecDeque::new(),
                 refused: VecDeque::new(),
                 refused_at: 0,
                 publisher: Arc::from(""),
+                waits: false,
             };
             streams.insert(stream) as StreamKey
         })
@@ -253,7 +279,7 @@ impl Shard {
 
     fn read_link_into(&mut self, buffer: &mut [u8], key: u32, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
         for _ in 0..limits::READS_PER_TURN {
-            if !self.shared.grant.is_valid() {
+            if !self.shared.grant.is_valid() || self.still_waits(key, serial)? {
                 return Ok(());
             }
             let Some(link) = self.link(key, serial) else {
@@ -288,13 +314,34 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether the next frame cannot be routed yet. If it could not be and can now, it is, with what came behind it.
+    fn still_waits(&mut self, key: u32, serial: u64) -> io::Result<bool> {
+        let Some(link) = self.link(key, serial) else {
+            return Ok(true);
+        };
+        let of = link.of;
+        if !self.from_peers.streams[of as usize].waits {
+            return Ok(false);
+        }
+        let mut before = match self.link(key, serial) {
+            Some(link) => std::mem::take(&mut link.partial),
+            None => return Ok(true),
+        };
+        let used = self.received_from(key, serial, &before)?;
+        before.drain(..used);
+        if let Some(link) = self.link(key, serial) {
+            link.partial = before;
+        }
+        Ok(self.from_peers.streams[of as usize].waits)
+    }
+
     /// Routes the whole frames of `bytes`, and owes the answer for them. Returns how many bytes they were.
     fn received_from(&mut self, key: u32, serial: u64, bytes: &[u8]) -> io::Result<usize> {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
             return Ok(bytes.len());
         };
         self.from_peers.room = Room { short: self.storage_is_short(), waits_for_nothing: self.storage_is_failing() };
-        self.keeping.begin_route(Route::Kept, None);
+        self.keeping.begin_route(Route::Read, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
         routed
@@ -303,12 +350,17 @@ impl Shard {
     /// Returns how many bytes were whole frames.
     fn route_frames(&mut self, of: StreamKey, bytes: &[u8]) -> io::Result<usize> {
         let max = DataFrame::bytes_max(self.shared.limits.packet_size_max);
+        self.from_peers.streams[of as usize].waits = false;
         let mut used = 0;
         loop {
             let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
             let Some((frame, length)) = DataFrame::decode(&bytes[used..], max).map_err(malformed)? else {
                 return Ok(used);
             };
+            if self.must_wait(&frame) {
+                self.from_peers.streams[of as usize].waits = true;
+                return Ok(used);
+            }
             used += length;
             match frame {
                 DataFrame::Mark { sequence, index } => {
@@ -317,8 +369,14 @@ impl Shard {
                         self.marked((node, shard), index);
                     }
                 }
-                DataFrame::Copy { .. } | DataFrame::Publish(Publish { orphan: Some(_), .. }) => {
-                    return Err(self.refuse_as_heir(of));
+                DataFrame::Copy { .. } if self.keeping.storage().is_none() => return Err(self.refuse_as_heir(of)),
+                DataFrame::Copy { sequence, entries } => {
+                    let Stream { node, shard, received, .. } = self.from_peers.streams[of as usize];
+                    if sequence > received {
+                        self.from_peers.room.waits_for_nothing = false;
+                        self.copy_came(Home { node, shard }, sequence, entries)?;
+                        self.is_new(of, sequence);
+                    }
                 }
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
@@ -329,7 +387,7 @@ impl Shard {
         }
     }
 
-    /// This node is nobody's heir: what only heirs get is not thrown away in silence.
+    /// This node keeps nothing, and so is nobody's heir: what only heirs get is not thrown away in silence.
     fn refuse_as_heir(&self, of: StreamKey) -> io::Error {
         let node = self.from_peers.streams[of as usize].node;
         if let Some(left_out) = crate::metrics::admit_line("copies") {
@@ -357,7 +415,9 @@ impl Shard {
         }
         let publisher = stream.publisher.clone();
         let id = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
+        let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
         if let Some(Name { kind: NameKind::Will, client, number }) = publish.name
+            && only.is_none()
             && !self.shared.wills_seen.note(client, number)
         {
             return;
@@ -378,9 +438,15 @@ impl Shard {
             outgoing.set_stamp(stamp);
         }
         self.note_seen(id);
-        match publish.share {
-            Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
-            None => self.route_here(&mut outgoing),
+        match (publish.share, only) {
+            (Some((share, detached)), _) => self.share_from_peer(share, detached, &outgoing),
+            (None, Some((orphan, earlier))) => {
+                self.route_to_inherited(&outgoing, orphan, MessageId { sequence: earlier, ..id });
+            }
+            (None, None) => {
+                self.note_plain(&outgoing, publish.orphan.is_some());
+                self.route_here(&mut outgoing);
+            }
         }
     }
 
@@ -412,35 +478,47 @@ impl Shard {
         let stream = &mut self.from_peers.streams[of as usize];
         let number = stream.first + stream.pending.len() as u64;
         let up_to = stream.received;
-        stream.pending.push_back((up_to, false));
+        stream.pending.push_back(Read { up_to, kept: false, stable: false });
         let waits = !self.from_peers.room.waits_for_nothing;
-        let due = if waits { Due::Accepted { stream: of, number } } else { Due::Nothing };
-        let ended = self.keeping.end_route(due, None);
-        if let Ended::Promised(promise) = ended {
-            self.answered(promise);
-        }
-        if !waits || matches!(ended, Ended::Now) {
-            self.accept_read(of, number);
+        let (kept, stable) = match waits {
+            true => (Due::Accepted { stream: of, number }, Due::Stable { stream: of, number }),
+            false => (Due::Nothing, Due::Nothing),
+        };
+        let ended = self.keeping.end_read(kept, stable);
+        // So that both are said at once where both are known.
+        for (half, ended) in [Half::Stable, Half::Kept].into_iter().zip(ended) {
+            if !waits || matches!(ended, Ended::Now) {
+                self.accept_read(of, number, half);
+            }
+            if let Ended::Promised(promise) = ended {
+                self.answered(promise);
+            }
         }
     }
 
-    /// What was read as `number` is where it belongs.
-    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64) {
+    /// What was read as `number` is where it belongs, or with the heirs. Without copies that is the same.
+    pub(super) fn accept_read(&mut self, of: StreamKey, number: u64, half: Half) {
         let clock = self.shared.hybrid.reading(self.now);
         let Some(stream) = self.from_peers.streams.get_mut(of as usize) else {
             return;
         };
-        if let Some((_, ready)) = stream.pending.get_mut((number - stream.first) as usize) {
-            *ready = true;
+        if let Some(read) = stream.pending.get_mut((number - stream.first) as usize) {
+            read.kept |= half == Half::Kept;
+            read.stable |= half == Half::Stable;
         }
-        let before = stream.accepted;
-        while let Some((up_to, _)) = stream.pending.pop_front_if(|(_, ready)| *ready) {
+        let before = (stream.accepted, stream.stable);
+        while let Some(read) = stream.pending.get(stream.kept).filter(|read| read.kept) {
+            stream.kept += 1;
+            stream.accepted = read.up_to;
+        }
+        while let Some(Read { up_to, .. }) = stream.pending.pop_front_if(|read| read.kept && read.stable) {
             stream.first += 1;
-            stream.accepted = up_to;
+            stream.kept -= 1;
+            stream.stable = up_to;
         }
-        let up_to = stream.accepted;
-        if up_to > before {
-            self.answer_peer(of, AnswerFrame::Accepted { up_to, stable: up_to, clock });
+        let (up_to, stable) = (stream.accepted, stream.stable);
+        if (up_to, stable) != before {
+            self.answer_peer(of, AnswerFrame::Accepted { up_to, stable, clock });
         }
     }
 

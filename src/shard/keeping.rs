@@ -1,8 +1,15 @@
-//! What a shard says only when it is kept: acknowledged means on disk.
+//! What a shard says only when it is kept, or stable: acknowledged means on disk, and where sessions have copies, on the disk of the heir too.
 //!
 //! Everything a turn writes down goes to the storage at its end, as one *submission*; what depends on it waits in a queue until the storage says up to which
 //! submission it is kept. What one packet or event writes down is a *section* (`section.rs`); what depends on other shards too is a *promise* (`promises.rs`).
-//! Which answer of a connection waits is in `answers.rs`, beside this file.
+//! Which answer of a connection waits is in `answers.rs`, beside this file; what goes to heirs, in `copying.rs`.
+//!
+//! | waits until it is | what |
+//! | --- | --- |
+//! | stable | answers to clients' packets, SUBACK, UNSUBACK, what sessions asked for, that a message of a share group or a session of another node need not be kept there any more |
+//! | kept | CONNACK, the end of a connection, what is said to other nodes as accepted |
+//!
+//! Without copies what is kept is stable.
 //!
 //! Owner: the shard, in [`Keeping`]. Invariants: submissions are numbered without a gap; what waits is in the order of the submissions; nothing falls due before its
 //! submission is kept.
@@ -21,6 +28,8 @@ use std::sync::Arc;
 use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
+use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::receiving::Write as CopyWrite;
 use crate::journal;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, PacketId};
@@ -28,7 +37,9 @@ use crate::retained;
 use crate::session::{Asked, Position};
 use crate::subscriptions::{SessionKey, ShardId};
 
-use super::from_peers::StreamKey;
+use super::copying::Copying;
+use super::from_peers::{Half, StreamKey};
+use super::mailbox::Event;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
@@ -69,17 +80,42 @@ pub(super) enum Due {
         owner: OwnerId,
         asked: Asked,
     },
-    /// Another shard waits for it, or this one.
-    Reply(Leg),
+    /// Another shard waits for it, or this one: until it is `stable`, or until it is kept.
+    Reply {
+        shard: ShardId,
+        promise: PromiseKey,
+        stable: bool,
+    },
     /// Another node waits for what was read from it as `number`.
     Accepted {
         stream: StreamKey,
         number: u64,
     },
+    /// The same, until it is stable.
+    Stable {
+        stream: StreamKey,
+        number: u64,
+    },
+    /// The parts of a message go to the shard that accepted it.
+    Parts {
+        shard: ShardId,
+        promise: PromiseKey,
+        entries: Vec<Entry>,
+        reply: Option<Leg>,
+    },
+    /// An item that a session gave back is with its next owner: the copy of the session has it no more.
+    GoneFromCopy {
+        owner: OwnerId,
+        item: ItemId,
+    },
     /// What is to be proposed then.
     Propose(Command),
     /// A message of a share group that another node keeps until then.
     Settled(MessageId),
+    /// What this node has of the sessions of a dead one: they may be entered.
+    TakeCopies(Life),
+    /// All that this shard has inherited from one.
+    Inherited(Life),
     /// All of a session that comes from another node.
     Adopted {
         client: Arc<str>,
@@ -96,6 +132,18 @@ impl Due {
             _ => None,
         }
     }
+
+    /// Whether heirs have to have it too.
+    fn is_when_stable(&self) -> bool {
+        match self {
+            Due::Reply { stable, .. } => *stable,
+            Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
+            Due::TakeCopies(_) | Due::Inherited(_) => false,
+            Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
+            Due::Parts { .. } | Due::GoneFromCopy { .. } => true,
+            Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
+        }
+    }
 }
 
 /// What a shard has written down and what waits for it.
@@ -108,8 +156,13 @@ pub(super) struct Keeping {
     marks: Option<Marks>,
     /// Closed sections of this turn.
     entries: Vec<Entry>,
-    /// What waits for a submission, in their order.
+    /// What waits until a submission is kept, in their order; and until it is stable, if sessions have copies.
     waiting: VecDeque<(u64, Waiting)>,
+    when_stable: VecDeque<(u64, Waiting)>,
+    /// The copies of this shard's sessions, if they have any.
+    pub copying: Option<Box<Copying>>,
+    /// What is handed over counts as kept: `durability = "memory"`, where answers wait for the heirs alone.
+    at_once: bool,
     /// Whether anybody but the memory waits for the next submission.
     urgent: bool,
     submitted: u64,
@@ -120,13 +173,27 @@ pub(super) struct Keeping {
 
 enum Waiting {
     Due(Due),
-    Promise(PromiseKey),
+    Promise { promise: PromiseKey, stable: bool },
+}
+
+impl Waiting {
+    fn is_when_stable(&self) -> bool {
+        match self {
+            Waiting::Due(due) => due.is_when_stable(),
+            Waiting::Promise { stable, .. } => *stable,
+        }
+    }
 }
 
 impl Keeping {
-    pub fn new(storage: Option<Storage>, defers: bool, clustered: bool) -> Keeping {
-        let section = Section { defers: defers && storage.is_some(), ..Section::default() };
+    /// `copies`: sessions have copies on other nodes.
+    pub fn new(storage: Option<Storage>, defers: bool, clustered: bool, copies: bool) -> Keeping {
+        let copies = copies && clustered && storage.is_some();
+        let section = Section { defers: copies || (defers && storage.is_some()), ..Section::default() };
         Keeping {
+            copying: copies.then(Box::default),
+            at_once: copies && !defers,
+            when_stable: VecDeque::new(),
             storage,
             clustered,
             section,
@@ -162,9 +229,14 @@ impl Keeping {
         self.section.defers
     }
 
-    /// How much waits for the disk.
+    /// Whether sessions have copies on other nodes.
+    pub fn has_copies(&self) -> bool {
+        self.copying.is_some()
+    }
+
+    /// How much waits for the disk, or for heirs.
     pub fn waiting_count(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.when_stable.len()
     }
 
     /// Whether there is something to be handed over.
@@ -180,10 +252,49 @@ impl Keeping {
         }
     }
 
+    /// Writes down that a session begins here. `began`: the epoch of its first connection.
+    pub fn begin_owner(&mut self, owner: OwnerId, client_id: &Arc<str>, began: u64) {
+        self.put(owner, journal::HEADER, journal::encode_header(client_id, began), None);
+        if let Some(copying) = &mut self.copying {
+            copying.add(owner, client_id, began, true);
+        }
+    }
+
+    /// A session that is written down already is one of this shard from now on, and has no copy.
+    pub fn add_owner(&mut self, owner: OwnerId, client_id: &Arc<str>, began: u64) {
+        if let Some(copying) = &mut self.copying {
+            copying.add(owner, client_id, began, false);
+        }
+    }
+
     pub fn delete(&mut self, owner: OwnerId, item: ItemId) {
         if self.storage.is_some() {
             self.section.entries.push(Entry::Delete { owner, item });
         }
+    }
+
+    /// Writes down what this node has of the sessions of others.
+    pub fn write_copies(&mut self, writes: impl IntoIterator<Item = CopyWrite>) {
+        if self.storage.is_some() {
+            self.section.entries.extend(writes.into_iter().map(journal::copied_entry));
+        }
+    }
+
+    /// Deletes an item that a session, perhaps of another shard, has given back, with what its next owner writes down. Its copy goes when the heirs have that.
+    pub fn delete_given(&mut self, owner: OwnerId, item: ItemId) {
+        if let Some(copying) = &mut self.copying {
+            copying.hold(owner, item);
+            self.when_submitted(Waiting::Due(Due::GoneFromCopy { owner, item }), true);
+        }
+        self.delete(owner, item);
+    }
+
+    /// Deletes an item from the copy of a session, if that is of this shard.
+    pub fn delete_from_copy(&mut self, owner: OwnerId, item: ItemId) -> bool {
+        let Some(copying) = self.copying.as_mut().filter(|copying| copying.owns(owner)) else { return false };
+        copying.write_entry(&Entry::Delete { owner, item });
+        self.urgent = true;
+        true
     }
 
     /// The owner's session has ended.
@@ -215,6 +326,9 @@ impl Keeping {
         {
             marks.note(id);
         }
+        if let Some(copying) = &mut self.copying {
+            copying.write(&self.section.entries);
+        }
         self.entries.append(&mut self.section.entries);
         let mut asked = std::mem::take(&mut self.section.asked);
         for (owner, asked) in asked.drain(..) {
@@ -224,14 +338,42 @@ impl Keeping {
     }
 
     fn when_submitted(&mut self, waiting: Waiting, urgent: bool) {
-        self.waiting.push_back((self.submitted + 1, waiting));
+        let is_when_stable = self.has_copies() && waiting.is_when_stable();
+        let queue = if is_when_stable { &mut self.when_stable } else { &mut self.waiting };
+        queue.push_back((self.submitted + 1, waiting));
         self.urgent |= urgent;
     }
 
-    /// `due` happens when everything until now is kept.
+    /// `due` happens when everything until now is kept, or stable, as it needs.
     pub fn when_kept(&mut self, due: Due) {
         self.close_section();
         self.when_submitted(Waiting::Due(due), true);
+    }
+
+    /// Whoever waits for the leg is told when everything until now is kept, and stable.
+    pub fn reply_when_kept(&mut self, leg: Leg) {
+        let shard = leg.shard;
+        if let Some(promise) = leg.kept {
+            self.when_kept(Due::Reply { shard, promise, stable: false });
+        }
+        if let Some(promise) = leg.stable {
+            self.when_kept(Due::Reply { shard, promise, stable: true });
+        }
+    }
+
+    /// No Will that still waits counts as published.
+    fn forget_wills_that_wait(&mut self) {
+        let queues = self.waiting.iter_mut().chain(&mut self.when_stable);
+        for (_, waiting) in queues {
+            if let Waiting::Due(due @ Due::Propose(_)) = waiting {
+                *due = Due::Nothing;
+            }
+        }
+    }
+
+    /// Up to which submission everything is stable.
+    fn stable(&self) -> u64 {
+        self.copying.as_ref().map_or(0, |copying| copying.stable())
     }
 
     /// Messages that other nodes kept for sessions here which are done with them.
@@ -239,8 +381,8 @@ impl Keeping {
         std::mem::take(&mut self.section.settled)
     }
 
-    /// Hands over what this turn has written down. True if the disk is too far behind to read on.
-    pub fn submit(&mut self, source: ShardId) {
+    /// Hands over what this turn has written down. Returns the number of the submission, if there is one.
+    pub fn submit(&mut self, source: ShardId) -> Option<u64> {
         self.close_section();
         if let Some(marks) = &mut self.marks {
             marks.write(&mut self.entries);
@@ -253,7 +395,14 @@ impl Keeping {
             debug_assert_eq!(number, self.submitted, "a shard is the only one that hands in as its source");
             // It ends in `look_whether_behind` alone, which also wakes those that were not read from meanwhile.
             self.behind |= storage.pending_bytes(source.into()) > limits::UNWRITTEN_BYTES_HIGH;
+            return Some(number);
         }
+        None
+    }
+
+    /// Whether what was handed over counts as kept.
+    pub fn is_kept_at_once(&self) -> bool {
+        self.at_once
     }
 }
 
@@ -261,10 +410,29 @@ impl Shard {
     /// Everything up to a submission is kept.
     pub(super) fn kept(&mut self, submission: u64) {
         while let Some((_, waiting)) = self.keeping.waiting.pop_front_if(|(at, _)| *at <= submission) {
-            match waiting {
-                Waiting::Due(due) => self.fall_due(due),
-                Waiting::Promise(promise) => self.answered(promise),
-            }
+            self.waited_for(waiting);
+        }
+        if let Some(copying) = &mut self.keeping.copying {
+            copying.kept(submission);
+            self.settle_stable();
+        }
+        if self.keeping.behind {
+            self.look_whether_behind();
+        }
+    }
+
+    fn waited_for(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::Due(due) => self.fall_due(due),
+            Waiting::Promise { promise, .. } => self.answered(promise),
+        }
+    }
+
+    /// More may be stable than before.
+    pub(super) fn settle_stable(&mut self) {
+        let stable = self.keeping.stable();
+        while let Some((_, waiting)) = self.keeping.when_stable.pop_front_if(|(at, _)| *at <= stable) {
+            self.waited_for(waiting);
         }
         if self.keeping.behind {
             self.look_whether_behind();
@@ -273,7 +441,8 @@ impl Shard {
 
     fn look_whether_behind(&mut self) {
         let pending = self.keeping.storage.as_ref().map_or(0, |storage| storage.pending_bytes(self.id.into()));
-        if pending < limits::UNWRITTEN_BYTES_HIGH / 2 {
+        let unstable = self.keeping.copying.as_ref().map_or(0, |copying| copying.unstable_bytes());
+        if pending < limits::UNWRITTEN_BYTES_HIGH / 2 && unstable < limits::UNSTABLE_BYTES_HIGH / 2 {
             self.keeping.behind = false;
             self.read_on();
         }
@@ -293,10 +462,17 @@ impl Shard {
                 self.unsuback(connection, serial, packet_id, &codes);
             }
             Due::Tell { owner, asked } => self.tell(owner, asked),
-            Due::Reply(leg) => self.reply(leg),
-            Due::Accepted { stream, number } => self.accept_read(stream, number),
+            Due::Reply { shard, promise, .. } => self.reply_to(shard, promise),
+            Due::Accepted { stream, number } => self.accept_read(stream, number, Half::Kept),
+            Due::Stable { stream, number } => self.accept_read(stream, number, Half::Stable),
+            Due::Parts { shard, promise, entries, reply } => {
+                self.mail(shard, Event::Parts { promise, entries, reply });
+            }
+            Due::GoneFromCopy { owner, item } => self.delete_from_copy(owner, item),
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
+            Due::TakeCopies(life) => self.take_copies(life),
+            Due::Inherited(life) => self.has_inherited(life),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Nothing => {}
         }

@@ -16,10 +16,13 @@ use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::Heirs;
+use crate::cluster::copies::inheriting::{Found, Life};
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, ReasonCode};
+use crate::session::Seen;
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
 
 use super::greeted::Greeted;
@@ -61,6 +64,11 @@ pub enum Event {
         entries: Vec<Entry>,
         reply: Option<Leg>,
     },
+    /// An item that a session has given back is with its next owner: the copy of the session, if it is of this shard, has it no more.
+    GoneFromCopy {
+        owner: OwnerId,
+        item: ItemId,
+    },
     /// Everything that this shard handed to the storage up to this submission is kept.
     Kept {
         submission: u64,
@@ -93,10 +101,39 @@ pub enum Event {
         node: NodeId,
         incarnation: Incarnation,
     },
-    /// It is dead.
+    /// It is dead, and these inherit from it.
     PeerDown {
         slot: NodeSlot,
         node: NodeId,
+        incarnation: Incarnation,
+        heirs: Arc<[NodeId]>,
+    },
+    /// What a shard had of copies for this one, of a node that is dead.
+    Copies {
+        life: Life,
+        found: Vec<Found<Arc<Seen>>>,
+    },
+    /// From this shard to itself: there is more to be entered of what was inherited.
+    GoOnInheriting,
+    /// All shards have entered what they have inherited from that life.
+    Inherited {
+        life: Life,
+    },
+    /// For the sessions that were inherited from that life only, but for those that have it as `earlier`.
+    Orphan {
+        message: Arc<Message>,
+        leg: Option<Leg>,
+        life: Life,
+        earlier: MessageId,
+    },
+    /// The heirs of a node, when they have been these for a while.
+    HeirsOf {
+        home: NodeId,
+        base: Arc<[NodeId]>,
+    },
+    /// The nodes that the control state knows: copies of the sessions of others are of no use.
+    KnownNodes {
+        nodes: Arc<[NodeId]>,
     },
     /// A data connection to a node, and one from a shard of a node.
     LinkTo {
@@ -142,6 +179,8 @@ pub enum Event {
     Reconcile {
         leases: Box<HashMap<Arc<str>, (u64, u64)>>,
     },
+    /// Who has the copies of this node's sessions, by the control state.
+    Heirs(Arc<Heirs>),
     /// The node may serve again.
     Resumed,
     /// The other nodes have given this one up: its clients go, and it begins anew.

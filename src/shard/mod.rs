@@ -7,9 +7,9 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `answers.rs` for the order of
-//! the answers, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
+//! the answers, `copying.rs` for the copies of sessions on other nodes, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
 //! for the way to other nodes, `from_peers.rs` for what comes from there, `sharing.rs` for share groups over nodes, `moving.rs` for sessions that move, `grant.rs` for whether the node may
-//! serve at all.
+//! serve at all, `heir.rs` for the copies of sessions of other nodes and what becomes of them when one dies, `orphans.rs` for messages that a dead node would have got.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
@@ -17,14 +17,17 @@ mod answers;
 pub mod clock;
 mod connecting;
 mod connection;
+mod copying;
 mod flapping;
 mod from_peers;
 pub mod grant;
 pub mod greeted;
+mod heir;
 pub mod inspecting;
 mod keeping;
 pub mod mailbox;
 mod moving;
+mod orphans;
 mod outbox;
 mod packets;
 mod peers;
@@ -51,6 +54,7 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
@@ -62,6 +66,7 @@ use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 use connection::{Connection, ConnectionTask};
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
+use heir::Heir;
 use keeping::{Keeping, Leg};
 use mailbox::{Event, Ticket};
 pub use moving::Deadlines;
@@ -94,8 +99,17 @@ pub trait ControlPlane: Send + Sync {
     /// What a node owes a shard, as it is now.
     fn owed(&self, _from: ShardId, _node: NodeId, _owed: Owed) {}
 
+    /// The fill of that number is complete, as far as the sessions of a shard go.
+    fn copies_filled(&self, _from: ShardId, _fill: u64) {}
+
+    /// What a node has not accepted of the copies of a shard's sessions, as it is now: bytes and entries.
+    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: (usize, usize)) {}
+
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
+
+    /// A shard has entered all that it has inherited from that life of a node, and it is kept.
+    fn inherited(&self, _from: ShardId, _life: Life) {}
 
     /// How many shards a node has; `None` for one that was never linked.
     fn shards_of(&self, _node: NodeId) -> Option<u16> {
@@ -124,6 +138,8 @@ struct SessionSlot {
     replays: VecDeque<subscribing::Replay>,
     /// Items of it are with messages that it gave back, and are deleted by whoever has taken them over: they do not go with the session.
     items_away: bool,
+    /// From whom this node has it, while messages may come that were for it there.
+    inherited: Option<Box<heir::Origin>>,
 }
 
 /// What an outcome is awaited for.
@@ -177,6 +193,7 @@ pub struct Shard {
     unborn_links: Vec<(u32, u64)>,
     peers: Peers,
     from_peers: FromPeers,
+    heir: Heir,
     /// Messages of share groups for which this shard has to find a member, or which it keeps until one has them.
     share_groups: ShareGroups<Leg>,
     /// They are too many: clients are not read from.
@@ -229,7 +246,7 @@ impl Shard {
             now: shared.clock.now(),
             control,
             by_owner: HashMap::new(),
-            keeping: Keeping::new(storage, defers, shared.clustered),
+            keeping: Keeping::new(storage, defers, shared.clustered, shared.copies),
             offered: HashMap::new(),
             sessions: Slab::new(),
             by_client: HashMap::default(),
@@ -246,6 +263,7 @@ impl Shard {
             unborn_links: Vec::new(),
             peers: Peers::default(),
             from_peers: FromPeers::default(),
+            heir: Heir::new(shards),
             share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
             shares_full: false,
             moves: Moves::default(),
@@ -346,18 +364,23 @@ impl Shard {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(greeted) => self.connect(*greeted),
+            Event::Accept(message) if self.heir.is_inheriting() && !message.topic.starts_with("$SYS/") => {
+                self.heir.wait_for_all(Event::Accept(message));
+            }
             Event::Accept(message) => self.accept(*message),
             Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
             Event::Shared { picked, offer } => {
                 self.keeping.close_section();
                 self.deliver_shared(picked, *offer);
             }
-            Event::KeepAll { leg } => self.keeping.when_kept(keeping::Due::Reply(leg)),
+            Event::KeepAll { leg } => self.keeping.reply_when_kept(leg),
             Event::Answered { promise } => self.answered(promise),
             Event::Parts { promise, entries, reply } => self.add_parts(promise, entries, Vec::new(), reply),
+            Event::GoneFromCopy { owner, item } => drop(self.keeping.delete_from_copy(owner, item)),
             Event::Kept { submission } => self.kept(submission),
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
+            Event::Outcome { ticket, .. } if self.awaits_inherited(ticket) => self.heir.wait_for_session(event),
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
                 Some(Pending::Connect { connection, serial, client }) => {
                     self.connected(connection, serial, &client, outcome)
@@ -380,6 +403,7 @@ impl Shard {
     }
 
     fn take_effect(&mut self, effect: Effect) {
+        let Some(effect) = self.heir_effect(effect) else { return };
         match effect {
             Effect::WillDue { client, epoch, message, .. } => self.publish_will(client, epoch, &message),
             Effect::SessionEnded { client, epoch, .. } => self.session_ended(&client, epoch),
@@ -391,10 +415,16 @@ impl Shard {
     fn handle_of_cluster(&mut self, event: Event) {
         match event {
             Event::PeerUp { slot, node, incarnation } => self.peer_up(slot, node, incarnation),
-            Event::PeerDown { slot, node } => {
-                self.peer_down(slot, node);
+            Event::PeerDown { slot, node, incarnation, heirs } => {
+                self.node_died(slot, (node, incarnation), heirs);
                 self.move_node_gone(node);
             }
+            Event::Copies { life, found } => self.told_of_copies(life, found),
+            Event::GoOnInheriting => self.go_on_inheriting(),
+            Event::Inherited { life } => self.all_have_inherited(life),
+            Event::Orphan { message, leg, life, earlier } => self.orphan_from_shard(message, leg, life, earlier),
+            Event::HeirsOf { home, base } => self.drop_copies_elsewhere(home, &base),
+            Event::KnownNodes { nodes } => self.forget_copies_but(&nodes),
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),
@@ -403,6 +433,7 @@ impl Shard {
             Event::LookForWills { client } => self.giving_wills(&client),
             Event::Session { from, frame } => self.session_frame(from, *frame),
             Event::Reconcile { leases } => self.reconcile(&leases),
+            Event::Heirs(heirs) => self.heirs_changed(&heirs),
             Event::Resumed => self.resume_serving(),
             Event::Expelled => self.expelled(),
             _ => {}
@@ -462,7 +493,7 @@ impl Shard {
         for to in 0..self.mail.len() {
             self.send_mail(to as ShardId);
         }
-        self.keeping.submit(self.id);
+        self.submit_turn();
         if !self.shared.grant.is_valid() {
             self.suspended = true;
             return self.settle();
@@ -483,7 +514,8 @@ impl Shard {
     }
 
     fn has_to_flush(&self) -> bool {
-        let inside = self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
+        let fills = self.keeping.copying.as_ref().is_some_and(|copying| copying.fills());
+        let inside = fills || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
         let outside = !self.dirty.is_empty() || self.peers.has_dirty() || self.from_peers.has_dirty();
         inside || (outside && !self.suspended)
     }

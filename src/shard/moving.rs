@@ -76,6 +76,11 @@ const CLOSED_MAX: usize = 4_096;
 const CLOSED_MS: u64 = 10_000;
 
 impl Moves {
+    /// The last message of each stream that has come in here, in no order.
+    pub(super) fn seen_streams(&self) -> Vec<MessageId> {
+        self.seen.iter().collect()
+    }
+
     /// Whether the session of a client is on its way here.
     pub fn is_taking(&self, client: &str) -> bool {
         self.taking.contains_key(client)
@@ -238,7 +243,7 @@ impl Shard {
     }
 
     /// What this shard has seen of all streams.
-    fn seen(&mut self) -> Seen {
+    pub(super) fn seen(&mut self) -> Seen {
         let own = MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence };
         self.moves.seen.note(own);
         self.moves.seen.clone()
@@ -298,6 +303,8 @@ impl Shard {
         if self.now >= self.looked_after_at + LOOK_AFTER_MS {
             self.looked_after_at = self.now;
             self.look_after_peers();
+            self.look_after_heritage();
+            self.look_after_copies();
             self.give_up_late_subscribes();
         }
         self.settle();
@@ -350,6 +357,7 @@ impl Shard {
         // If clients were closed because the node is leaving, and it does not come to that, they may come back.
         self.stopping = false;
         self.abandon_moves();
+        self.heir_expelled();
         self.forget_unanswered();
         let shares = self.share_groups.expelled();
         self.carry_out_shares(shares);

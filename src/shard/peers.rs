@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use holdfast_raft::{Incarnation, NodeId};
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::no_room::{NoRoom, Waiting};
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
@@ -28,14 +29,32 @@ use crate::mqtt::{QoS, remaining_secs};
 use crate::session::Outgoing;
 use crate::subscriptions::NodeSlot;
 
-use super::keeping::{Leg, PromiseKey};
+use super::keeping::PromiseKey;
+use super::orphans::Orphans;
 use super::{ConnectionKey, Owed, Shard};
+
+/// Who waits until a frame is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Promise(PromiseKey),
+    /// The copies of sessions: this is their frame of that number.
+    Copied(u64),
+}
+
+impl Wait {
+    fn promise(self) -> Option<PromiseKey> {
+        match self {
+            Wait::Promise(promise) => Some(promise),
+            Wait::Copied(_) => None,
+        }
+    }
+}
 
 /// One other node that is live.
 pub(super) struct Peer {
     pub node: NodeId,
     incarnation: Incarnation,
-    legs: PublishLegs<PromiseKey>,
+    legs: PublishLegs<Wait>,
     connection: Option<PeerConnection>,
     /// Which life of its process answered last; `None` before it has.
     run: Option<u64>,
@@ -65,12 +84,19 @@ pub(super) struct Peers {
     full: u64,
     /// Those that have refused something for lack of room, one bit each.
     short: u64,
+    /// The dead whose heirs have not all inherited yet.
+    pub orphans: Orphans,
     serial: u64,
 }
 
 impl Peers {
     pub fn get_mut(&mut self, slot: NodeSlot) -> Option<&mut Peer> {
         self.slots.get_mut(usize::from(slot))?.as_deref_mut()
+    }
+
+    /// Which life of a node is live, as far as this shard knows.
+    pub fn incarnation_of(&self, tag: u64) -> Option<Incarnation> {
+        self.iter().find(|peer| peer.node.tag() == tag).map(|peer| peer.incarnation)
     }
 
     pub fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
@@ -91,6 +117,10 @@ impl Peers {
 
     pub fn has_dirty(&self) -> bool {
         self.dirty != 0
+    }
+
+    pub fn node(&self, slot: NodeSlot) -> Option<NodeId> {
+        self.slots.get(usize::from(slot))?.as_ref().map(|peer| peer.node)
     }
 
     pub fn nodes(&self) -> Vec<NodeId> {
@@ -175,10 +205,12 @@ impl Shard {
         }
         self.tell_owed(slot);
         self.take_early_links(node);
+        self.resume_links();
     }
 
-    /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others.
-    pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId) {
+    /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others. What was for its sessions goes to the heirs, if
+    /// it has any.
+    pub(super) fn peer_down(&mut self, slot: NodeSlot, node: NodeId, heirs: Option<(Life, &[NodeId])>) {
         let Some(mut peer) =
             self.peers.slots.get_mut(usize::from(slot)).and_then(|peer| peer.take_if(|peer| peer.node == node))
         else {
@@ -189,12 +221,19 @@ impl Shard {
         }
         self.close_links_from(node);
         let unsent = peer.legs.first_unsent();
-        let mut lost = Vec::new();
-        peer.legs.take(|_, promise| lost.extend(promise));
-        lost.extend(peer.no_room.clear());
         self.peers.short &= !(1 << slot);
+        let mut left = Vec::new();
+        peer.legs.take(|frame, wait| left.push((frame.to_vec(), wait.and_then(Wait::promise))));
+        // They were in front of those.
+        let refused = peer.no_room.clear().into_iter().map(|waiting| (waiting.frame, Some(waiting.wait)));
+        let left: Vec<_> = refused.chain(left).collect();
+        let lost: Vec<PromiseKey> = match heirs {
+            Some((life, heirs)) => self.leave_to_heirs(life, heirs, left),
+            None => left.into_iter().filter_map(|(_, promise)| promise).collect(),
+        };
         self.metrics().dropped(DropReason::NodeGone, lost.len() as u64);
         lost.into_iter().for_each(|promise| self.answered(promise));
+        self.lose_heir(slot);
         self.read_waiting(std::mem::take(&mut peer.waiting));
         let shares = self.share_groups.node_gone(self.now, node, unsent);
         self.carry_out_shares(shares);
@@ -207,7 +246,7 @@ impl Shard {
     pub(super) fn forget_peers(&mut self) {
         for slot in slots_of(self.peers.all()) {
             if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
-                self.peer_down(slot, node);
+                self.peer_down(slot, node, None);
             }
         }
     }
@@ -339,14 +378,20 @@ impl Shard {
         let Some(peer) = self.peers.get_mut(slot) else {
             return;
         };
-        let mut done = Vec::new();
-        peer.legs.answered(now, up_to, stable, |promise| done.push(promise));
+        let (mut done, mut copied) = (Vec::new(), None);
+        peer.legs.answered(now, up_to, stable, |wait| match wait {
+            Wait::Promise(promise) => done.push(promise),
+            Wait::Copied(number) => copied = Some(number),
+        });
         let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         if peer.told_stuck {
             self.tell_owed(slot);
         }
         done.into_iter().for_each(|promise| self.answered(promise));
+        if let Some(number) = copied {
+            self.copies_accepted(slot, number);
+        }
         let shares = self.share_groups.accepted(node, up_to);
         self.carry_out_shares(shares);
         self.read_waiting(waiting);
@@ -361,6 +406,11 @@ impl Shard {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else { return };
         let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
+        let wait = match wait {
+            // It is no heir any more: what it refuses is missing in all that it gets after it.
+            Some(Wait::Copied(_)) => return self.lose_heir(slot),
+            wait => wait.and_then(Wait::promise),
+        };
         // A node refuses nothing else.
         let topic = publish_in(&frame).map_or("", |publish| publish.topic);
         peer.no_room.refused(now, topic);
@@ -417,13 +467,13 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
-        self.push_leg(slot, sequence, Some(wait), &DataFrame::Publish(publish));
+        self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
         // Whoever publishes next does not have to wait for it.
         self.peers.full = 0;
     }
 }
 
-fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
+pub(super) fn publish_in(frame: &[u8]) -> Option<frame::Publish<'_>> {
     match DataFrame::decode(frame, frame.len()) {
         Ok(Some((DataFrame::Publish(publish), _))) => Some(publish),
         _ => None,
@@ -461,26 +511,25 @@ impl Shard {
     /// Sends the message to every other node that wants it. True if there is a subscriber on one.
     pub(super) fn send_to_peers(&mut self, outgoing: &Outgoing<'_>, name: Option<Name<'_>>) -> bool {
         let nodes = self.nodes_for(outgoing);
-        if nodes == 0 {
+        let orphans = self.orphans_for(outgoing);
+        if nodes | orphans == 0 {
             return false;
         }
-        for slot in slots_of(nodes) {
+        for slot in slots_of(nodes | self.heirs_of_orphans(orphans)) {
             let leg = self.keeping.open_remote_leg(self.id);
-            self.owe(slot, outgoing, leg, name);
+            let orphan = if orphans == 0 { None } else { self.orphan_for(slot, orphans) };
+            let frame = frame::Publish { orphan, ..frame_of(outgoing, self.now, name) };
+            let wait = leg.and_then(|leg| leg.stable).map(Wait::Promise);
+            self.push_leg(slot, outgoing.id.sequence, wait, &DataFrame::Publish(frame));
         }
         !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
     }
 
-    fn owe(&mut self, slot: NodeSlot, outgoing: &Outgoing<'_>, leg: Option<Leg>, name: Option<Name<'_>>) {
-        let frame = frame_of(outgoing, self.now, name);
-        self.push_leg(slot, outgoing.id.sequence, leg.map(|leg| leg.promise), &DataFrame::Publish(frame));
-    }
-
     /// Adds a frame to what a node is owed. A message of QoS 0 for a node that is far behind is dropped.
-    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<PromiseKey>, frame: &DataFrame<'_>) {
+    pub(super) fn push_leg(&mut self, slot: NodeSlot, sequence: u64, wait: Option<Wait>, frame: &DataFrame<'_>) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
-            wait.into_iter().for_each(|promise| self.answered(promise));
+            wait.and_then(Wait::promise).into_iter().for_each(|promise| self.answered(promise));
             return;
         };
         if peer.legs.is_full() {
@@ -497,6 +546,18 @@ impl Shard {
         }
         self.metrics().forwarded.add(1);
         self.mark_peer_dirty(slot);
+    }
+
+    /// Adds a frame of copies. False: there is no such node.
+    pub(super) fn push_copies(&mut self, slot: NodeSlot, number: u64, entries: &[u8]) -> bool {
+        let (now, sequence) = (self.now, self.next_message_id().sequence);
+        let Some(peer) = self.peers.get_mut(slot) else {
+            return false;
+        };
+        let frame = DataFrame::Copy { sequence, entries };
+        peer.legs.push(now, sequence, Some(Wait::Copied(number)), |out| frame.encode(out));
+        self.mark_peer_dirty(slot);
+        true
     }
 
     pub(super) fn mark_peer_dirty(&mut self, slot: NodeSlot) {

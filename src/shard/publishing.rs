@@ -17,7 +17,7 @@ use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Route};
 use super::mailbox::Event;
-use super::{Shard, Turn, turn};
+use super::{SessionSlot, Shard, Turn, turn};
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,9 +90,11 @@ impl Shard {
         (self.storage_is_short() && self.needs_disk(session, topic, publish)) || self.is_short_elsewhere(topic)
     }
 
-    /// Whether a PUBLISH has to wait until there is room on the disk: a client before MQTT 5.0 cannot be told that it was refused.
+    /// Whether a PUBLISH has to wait: for sessions of a dead node that are on their way here and perhaps want it, or until there is room on the disk, as a client before
+    /// MQTT 5.0 cannot be told that it was refused.
     pub(super) fn must_hold(&mut self, session: SessionKey, version: ProtocolVersion, publish: &Publish<'_>) -> bool {
-        publish.qos != QoS::AtMostOnce && !version.is_v5() && self.lacks_room(session, publish.topic, publish)
+        self.is_for_orphans_here(publish.topic)
+            || (publish.qos != QoS::AtMostOnce && !version.is_v5() && self.lacks_room(session, publish.topic, publish))
     }
 
     pub(super) fn next_message_id(&mut self) -> MessageId {
@@ -243,12 +245,22 @@ impl Shard {
                     self.deliver_one(outgoing, subscriber);
                 }
             }
-            _ => self.deliver_overlapping(outgoing, &matches),
+            _ => self.deliver_overlapping(outgoing, &matches, |_| true),
         }
         let any = !matches.is_empty();
         drop(matches);
         self.index = index;
         any
+    }
+
+    /// Delivers to those sessions of this shard that match and that `wants` names.
+    pub(super) fn deliver_to_some(&mut self, outgoing: &Outgoing<'_>, wants: impl Fn(&SessionSlot) -> bool) {
+        let index = std::mem::take(&mut self.index);
+        let mut matches: SmallVec<[&Subscribers; 4]> = SmallVec::new();
+        index.for_each_match(outgoing.topic, |subscribers| matches.push(subscribers));
+        self.deliver_overlapping(outgoing, &matches, wants);
+        drop(matches);
+        self.index = index;
     }
 
     fn deliver_one(&mut self, outgoing: &Outgoing<'_>, subscriber: &Subscriber) {
@@ -272,11 +284,16 @@ impl Shard {
     }
 
     /// Several filters match: sessions that are in more than one list get one copy.
-    fn deliver_overlapping(&mut self, outgoing: &Outgoing<'_>, matches: &[&Subscribers]) {
+    fn deliver_overlapping(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        matches: &[&Subscribers],
+        wants: impl Fn(&SessionSlot) -> bool,
+    ) {
         let mut targets = std::mem::take(&mut self.targets);
         self.target_serial += 1;
         for subscriber in matches.iter().flat_map(|subscribers| subscribers.as_slice()) {
-            if !self.is_own(outgoing, subscriber) {
+            if wants(&self.sessions[subscriber.session as usize]) && !self.is_own(outgoing, subscriber) {
                 self.add_target(&mut targets, subscriber);
             }
         }

@@ -61,7 +61,11 @@ impl Shard {
         });
         match self.offered.remove(&ticket) {
             Some(given) => self.offer_read_back(given, bodies.collect()),
-            None => self.send_read_back(bodies.collect()),
+            None => {
+                if let Some(bodies) = self.read_back_to_copy(ticket, bodies.collect()) {
+                    self.send_read_back(bodies);
+                }
+            }
         }
     }
 

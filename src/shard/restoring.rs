@@ -6,8 +6,10 @@ use std::sync::Arc;
 use holdfast_raft::Command;
 use holdfast_storage::{ItemId, OwnerId};
 
+use crate::cluster::copies::receiving::Copies;
 use crate::mqtt::MessageId;
 use crate::session::{Position, Queued, Restored, Session};
+use crate::subscriptions::SessionKey;
 
 use super::Shard;
 use super::subscribing::NewRoutes;
@@ -32,6 +34,8 @@ pub struct Stored {
     pub given_back: Vec<(OwnerId, Vec<Queued>)>,
     /// Up to where the streams of other nodes are in the sessions, and the items that say so.
     pub marks: Vec<(ItemId, MessageId)>,
+    /// Copies of the sessions of shards of other nodes.
+    pub copies: Copies,
 }
 
 /// Routes that are proposed together.
@@ -53,13 +57,17 @@ impl Shard {
         }
         self.propose_restored(routes);
         drop(order);
+        self.restore_copies(stored.copies);
         for (owner, given) in stored.given_back {
             self.read_back_to_offer(owner, given);
         }
     }
 
-    fn restore_session(&mut self, stored: StoredSession, routes: &mut NewRoutes) {
+    /// Enters a session without connection.
+    pub(super) fn restore_session(&mut self, stored: StoredSession, routes: &mut NewRoutes) -> SessionKey {
         let StoredSession { owner, client_id, epoch, expiry_secs, items } = stored;
+        // In a cluster the epoch is that of the connection that began it.
+        self.keeping.add_owner(owner, &client_id, epoch);
         let mut session = Session::new(client_id, Some(owner));
         session.set_epoch(epoch);
         session.set_expiry_secs(expiry_secs);
@@ -72,6 +80,7 @@ impl Shard {
         for (filter, subscription) in subscriptions {
             self.enter_index(key, &filter, subscription, routes);
         }
+        key
     }
 
     /// In a cluster the node says what it wants when it has registered, all at once.

@@ -45,6 +45,8 @@ pub struct Shared {
     pub owners: AtomicU64,
     /// Whether there may be other nodes.
     pub clustered: bool,
+    /// Whether sessions have copies on other nodes.
+    pub copies: bool,
     /// This life of the process: random.
     pub run: u64,
     /// Whether this node may serve.

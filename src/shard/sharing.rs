@@ -161,7 +161,7 @@ impl Shard {
                 Action::Answer(leg) => self.reply(leg),
                 Action::Delete((owner, item)) => {
                     self.keeping.close_section();
-                    self.keeping.delete(owner, item);
+                    self.keeping.delete_given(owner, item);
                     self.keeping.close_section();
                 }
                 Action::Dropped(Dropped::NoMember) => self.metrics().dropped(DropReason::NoMember, 1),

@@ -13,6 +13,7 @@ mod chaos;
 mod faults;
 mod full_disk;
 mod hopping;
+mod inheriting;
 mod intruders;
 mod matrix;
 mod order;

@@ -65,6 +65,9 @@ fn tell(inspection: &Inspection, survey: &Survey) {
     if survey.ended > 0 {
         let _ = writeln!(err, "left out: {} that had ended", counted(survey.ended, "session", "sessions"));
     }
+    if survey.copies > 0 {
+        let _ = writeln!(err, "left out: {} of sessions of other nodes", counted(survey.copies, "copy", "copies"));
+    }
     if let Some(torn) = &inspection.journal.torn {
         let _ = writeln!(err, "left out: {}", at(&torn.file, torn.offset, torn.what));
     }

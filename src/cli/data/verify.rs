@@ -57,6 +57,9 @@ fn print(
             counted(survey.ended, "session", "sessions")
         )?;
     }
+    if survey.copies > 0 {
+        writeln!(out, "{} of sessions of other nodes", counted(survey.copies, "copy", "copies"))?;
+    }
     let own = own_files(identity);
     writeln!(
         out,

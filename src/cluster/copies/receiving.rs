@@ -193,11 +193,19 @@ impl Copies {
         taken.collect()
     }
 
-    /// The sessions of a node have changed their heirs: those that `keep` does not name have theirs elsewhere. Returns what to write.
-    pub fn retain(&mut self, node: NodeId, keep: impl Fn(&str) -> bool) -> Vec<Write> {
+    /// The sessions of a node have changed their heirs: those that `keep` does not name have theirs elsewhere, unless this node is behind in what it knows. Returns the
+    /// owners of their copies here.
+    pub fn elsewhere(&self, node: NodeId, keep: impl Fn(&str) -> bool) -> BTreeSet<OwnerId> {
+        let of_node = self.homes.iter().filter(|(home, _)| home.node == node);
+        let copies = of_node.flat_map(|(_, of_home)| of_home.sessions.values());
+        copies.filter(|copied| !keep(&copied.client_id)).map(|copied| copied.owner).collect()
+    }
+
+    /// These copies are of no use. Returns what to write.
+    pub fn discard(&mut self, node: NodeId, owners: &BTreeSet<OwnerId>) -> Vec<Write> {
         let mut writes = Vec::new();
         for (_, of_home) in self.homes.iter_mut().filter(|(home, _)| home.node == node) {
-            for (_, copied) in of_home.sessions.extract_if(|_, copied| !keep(&copied.client_id)) {
+            for (_, copied) in of_home.sessions.extract_if(|_, copied| owners.contains(&copied.owner)) {
                 of_home.bytes -= copied.bytes();
                 writes.push(Write::Drop { owner: copied.owner });
             }

@@ -102,7 +102,7 @@ pub struct Work {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The first part of all there is of the owner, behind the word that it begins.
+    /// The first part of all there is of the owner, behind the word that it begins if that was not said before ([`Sending::must_begin`]).
     Begin,
     /// The next part. The last one ends with the word that the copy is complete.
     GoOn,
@@ -115,6 +115,8 @@ struct Owner {
     /// Who gets its entries, and which of them were sent everything there is of it.
     picks: u64,
     complete: u64,
+    /// Which of them were told that the copy begins, since they are picks.
+    begun: u64,
 }
 
 impl Owner {
@@ -213,7 +215,7 @@ impl<E: Clone> Sending<E> {
         for heir in slots_of(picks) {
             self.streams.entry(heir).or_default().to_fill.push_back(owner);
         }
-        self.owners.insert(owner, Owner { client, picks, complete: 0 });
+        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0 });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
@@ -247,6 +249,17 @@ impl<E: Clone> Sending<E> {
         frames
     }
 
+    /// Whether a pick must be told that the copy of an owner begins, in front of what it is sent next. It may have an older one, or none, and takes nothing for that.
+    /// Told once, until it is another's pick.
+    pub fn must_begin(&mut self, owner: OwnerId, heir: Slot) -> bool {
+        let Some(owner) = self.owners.get_mut(&owner).filter(|owner| owner.is_pick(heir)) else {
+            return false;
+        };
+        let begun = owner.begun >> heir & 1 == 1;
+        owner.begun |= 1 << heir;
+        !begun
+    }
+
     fn end(&mut self, owner: OwnerId) {
         self.owners.remove(&owner);
         for stream in self.streams.values_mut() {
@@ -267,7 +280,9 @@ impl<E: Clone> Sending<E> {
             }
         };
         frame.entries.push(copied.entry.clone());
-        frame.bytes += copied.bytes;
+        // That the copy begins may be said in front of it.
+        let begin = self.owners.get(&copied.owner).filter(|owner| owner.begun >> heir & 1 == 0);
+        frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
         }
@@ -310,6 +325,7 @@ impl<E: Clone> Sending<E> {
             }
             owner.picks = picks;
             owner.complete &= picks;
+            owner.begun &= picks;
             for heir in slots_of(picks & !owner.complete) {
                 self.streams.entry(heir).or_default().to_fill.push_back(*id);
             }
@@ -337,6 +353,7 @@ impl<E: Clone> Sending<E> {
         for owner in self.owners.values_mut() {
             owner.picks &= !(1 << heir);
             owner.complete &= owner.picks;
+            owner.begun &= owner.picks;
         }
         self.look_for_homeless();
     }

@@ -14,7 +14,11 @@ use crate::session::{Queued, Restored};
 use super::{
     Base64, Begin, Content, Counts, End, Handshake, Lease, Line, Retained, Session, Subscribed, Waiting, Will,
 };
-use crate::journal::{HEADER, Header, LEASES, MARKS, NODE, RETAINED, decode_item, decode_lease, decode_tombstone};
+use crate::cluster::copies::CopyHeader;
+use crate::journal::{
+    HEADER, Header, LEASES, MARKS, NODE, RETAINED, decode_copied_header, decode_item, decode_lease, decode_stream,
+    decode_tombstone,
+};
 
 /// An item that does not hold what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub struct Survey {
     pub faults: Vec<Fault>,
     /// Sessions that a start would drop.
     pub ended: u64,
+    /// Sessions of other nodes that have a copy here. They are not exported: whose they are their nodes say.
+    pub copies: u64,
     /// The newest of each client, in the order of client ids.
     leases: Vec<LeaseImage>,
     /// Places in the list of owners.
@@ -103,6 +109,10 @@ impl Survey {
     }
 
     fn session(&mut self, place: usize, owner: OwnerId, items: &[RecoveredItem], seen: &mut HashSet<BodyId>) {
+        let header = items.iter().find(|item| item.item == HEADER);
+        if let Some(header) = header.and_then(|header| decode_copied_header(&header.value)) {
+            return self.copied(owner, &header, items);
+        }
         let header = items.iter().find(|item| item.item == HEADER).map(|item| Header::decode(&item.value));
         let client_id = match header {
             Some(None) => return self.fault(owner, HEADER, UNKNOWN),
@@ -136,6 +146,24 @@ impl Survey {
                 self.sessions.push((place, client_id));
             }
             None => self.given_back.push(place),
+        }
+    }
+
+    fn copied(&mut self, owner: OwnerId, header: &CopyHeader, items: &[RecoveredItem]) {
+        let is_session = matches!(header, CopyHeader::Session { .. });
+        self.copies += u64::from(is_session);
+        for item in items.iter().filter(|item| item.item != HEADER) {
+            let is_message = if is_session {
+                let restored = decode_item(item.item, &item.value);
+                restored.map(|restored| matches!(restored, Restored::Message { .. }))
+            } else {
+                decode_stream(&item.value).map(|_| false)
+            };
+            match is_message {
+                None => self.fault(owner, item.item, UNKNOWN),
+                Some(true) if item.body.is_none() => self.fault(owner, item.item, NO_BODY),
+                Some(_) => {}
+            }
         }
     }
 

@@ -8,8 +8,11 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::journal::{HEADER, LEASES, RETAINED, decode_message};
-use crate::mqtt::{PacketId, PropertiesBuf, Property, ProtocolVersion, PublishHead, QoS};
+use crate::cluster::copies::receiving::Write;
+use crate::cluster::copies::{CopyHeader, Home};
+use crate::journal::{HEADER, LEASES, RETAINED, copied_entry, decode_message, encode_item};
+use crate::mqtt::{MessageId, PacketId, PropertiesBuf, Property, ProtocolVersion, PublishHead, QoS};
+use crate::session::Item;
 
 /// A data directory in memory.
 #[derive(Default)]
@@ -477,5 +480,29 @@ fn what_cannot_be_read_is_a_fault() {
         }
         let faults = Survey::of(&bad).faults;
         assert_eq!(faults.first().map(|fault| (fault.owner, fault.item)), Some((id, number)), "{faults:?}");
+    }
+}
+
+#[test]
+fn copies_of_the_sessions_of_other_nodes_are_looked_at_and_left_out() {
+    let home = Home { node: holdfast_raft::NodeId(5), shard: 1 };
+    let header = |owner, header| copied_entry(Write::Header { owner: OwnerId(owner), header });
+    let (client_id, at_home) = ("c".into(), OwnerId(20));
+    let mut shelf = Shelf::default();
+    shelf.put(header(30, CopyHeader::Session { home, owner: at_home, client_id, began: 1, complete: true }));
+    let item = Item::Accepted { packet_id: PacketId::new(7).expect("it is not 0") };
+    shelf.put(Entry::Put { owner: OwnerId(30), item: 1, value: encode_item(item), body: None });
+    shelf.put(header(31, CopyHeader::Streams { home, up_to: 9 }));
+    let id = MessageId { node: 5, shard: 0, sequence: 3 };
+    shelf.put(copied_entry(Write::Stream { owner: OwnerId(31), item: 1, id }));
+
+    let (lines, survey) = shelf.export();
+    assert_eq!((survey.copies, survey.counts, lines.len()), (1, Counts::default(), 2), "{lines:?}");
+    for owner in [30, 31] {
+        let mut bad = shelf.recovered();
+        let (_, items) = bad.owners.iter_mut().find(|(of, _)| of.0 == owner).expect("it is there");
+        items[1].value = Value::from_slice(&[9]);
+        let faults = Survey::of(&bad).faults;
+        assert_eq!(faults.iter().map(|fault| fault.owner.0).collect::<Vec<_>>(), [owner]);
     }
 }

@@ -37,6 +37,18 @@ fn shards(out: &mut Exposition, metrics: &Metrics) {
         .sample(&[("direction", "out")], sum(|shard| &shard.sessions_given))
         .sample(&[("direction", "in")], sum(|shard| &shard.sessions_taken));
     out.single(
+        "sessions_inherited_total",
+        Kind::Counter,
+        "Sessions that were taken over from a node that had died.",
+        sum(|shard| &shard.sessions_inherited),
+    );
+    out.single(
+        "sessions_lost_total",
+        Kind::Counter,
+        "Sessions of nodes that had died of which there was no copy.",
+        sum(|shard| &shard.sessions_lost),
+    );
+    out.single(
         "data_connections_unread_total",
         Kind::Counter,
         "Data connections closed because the other node did not read the answers.",

@@ -257,12 +257,13 @@ impl Life {
     }
 }
 
-/// Takes filters out of the routes some time after nobody wanted them any more.
+/// Takes filters out of the routes some time after nobody wanted them any more, and looks after what the node has inherited.
 pub(super) async fn end_lingering(plane: Arc<ClusterPlane>) {
     let mut tick = tokio::time::interval(LINGER_TICK);
     loop {
         tick.tick().await;
         plane.end_lingering();
+        plane.look_after_heritage();
     }
 }
 

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `plane` | the control state as the shards see it |
 //! | `receiver` | what the links bring, and where it goes |
+//! | `heirs` | who has the copies of this node's sessions |
+//! | `heritage` | what this node has of the sessions of others |
 //! | `retained_sync` | retained messages that one of two nodes does not have |
 //! | `life` | registering, taking up, serving, being given up, and again |
 //! | `admin_source`, `outlook`, `figures` | what the admin port tells: of all nodes, of how this one sees them, and what is counted |
@@ -16,6 +18,8 @@
 mod admin_source;
 mod departure;
 mod figures;
+mod heirs;
+mod heritage;
 mod life;
 mod outlook;
 mod plane;
@@ -137,6 +141,9 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     };
     tokio::spawn(life.run());
     tokio::spawn(life::end_lingering(plane.clone()));
+    if shared.copies {
+        tokio::spawn(heirs::run(plane.clone()));
+    }
     Ok(Membership { links, group })
 }
 

@@ -21,6 +21,7 @@ use holdfast_raft::{
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
+use crate::cluster::copies::inheriting::Life;
 use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
@@ -28,6 +29,9 @@ use crate::shard::mailbox::{Event, Ticket, Turned};
 use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
+
+use super::heirs::Watch;
+use super::heritage::Heritage;
 
 /// What a frame between nodes is, beside those of the links themselves.
 pub(super) mod kind {
@@ -55,7 +59,7 @@ pub(in crate::node) struct Expulsions(pub u64);
 
 /// See the module.
 pub(in crate::node) struct ClusterPlane {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     group: OnceLock<Group>,
     links: OnceLock<Links>,
     routed: Mutex<AppliedWaits<(ShardId, Ticket)>>,
@@ -83,6 +87,10 @@ pub(in crate::node) struct ClusterPlane {
     removed: AtomicBool,
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
+    /// The copies of sessions.
+    copies: Watch,
+    /// What this node has of the sessions of others, and what it inherits.
+    pub(super) heritage: Heritage,
 }
 
 impl ClusterPlane {
@@ -107,6 +115,8 @@ impl ClusterPlane {
             left: watch::Sender::new(false),
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
+            heritage: Heritage::default(),
+            copies: Watch::default(),
         }
     }
 
@@ -124,6 +134,14 @@ impl ClusterPlane {
 
     pub fn group(&self) -> Option<&Group> {
         self.group.get()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        &self.copies
     }
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
@@ -180,7 +198,7 @@ impl ClusterPlane {
         self.group.get().is_some_and(|group| group.propose([(ticket, command)]).is_empty())
     }
 
-    fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+    pub(super) fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
         self.slots.lock().get(&node).copied()
     }
 
@@ -207,6 +225,9 @@ impl ClusterPlane {
         let live = self.live.lock();
         let late = late.into_iter().filter(|node| !self.shared.is_own(*node));
         stuck.extend(late.filter_map(|node| Some((node, *live.get(&node)?))));
+        let now = self.shared.clock.now();
+        // It reads what may be for them when it has them.
+        stuck.retain(|(node, _)| !self.heritage.is_inheriting(*node, now));
         stuck.sort_unstable();
         stuck.dedup();
         stuck
@@ -289,12 +310,24 @@ impl ControlPlane for ClusterPlane {
         self.owed.lock().insert((node, from), owed);
     }
 
+    fn copies_filled(&self, from: ShardId, fill: u64) {
+        self.copies.shard_has_filled(from, fill);
+    }
+
+    fn copy_lag(&self, from: ShardId, node: NodeId, lag: (usize, usize)) {
+        self.copies.note_lag(from, node, lag);
+    }
+
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
         if let Some(links) = self.links.get() {
             let lane = if matches!(frame, SessionFrame::State { .. }) { Lane::Bulk } else { Lane::Control };
             // What is lost is asked for again.
             let _ = links.send(to, lane, kind::SESSION, frame.encode());
         }
+    }
+
+    fn inherited(&self, _from: ShardId, life: Life) {
+        self.shard_has_inherited(life);
     }
 
     fn shards_of(&self, node: NodeId) -> Option<u16> {
@@ -357,6 +390,10 @@ impl ClusterPlane {
             }
             Effect::ClaimLost { client, by, .. } if own(*by) => Some(client),
             Effect::Moved { client, from, .. } if own(*from) => Some(client),
+            // What passes is to be entered, whether the node has registered again or not.
+            Effect::PassedOn { client, from, to, .. } if self.shared.is_own(*from) || self.shared.is_own(*to) => {
+                Some(client)
+            }
             _ => None,
         };
         let cut = match effect {
@@ -393,7 +430,17 @@ impl ClusterPlane {
                 known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
-            Effect::NodeDown { node, .. } => self.node_down(node, mail),
+            Effect::NodeDown { node, incarnation, heirs } => self.node_down((node, incarnation), heirs.into(), mail),
+            Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
+                if let Effect::OrphansEnded { node, incarnation } = effect {
+                    self.heritage.orphans_ended((node, incarnation));
+                }
+                mail.post_to_all(|| Event::Effect(effect.clone()));
+            }
+            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
+            Effect::HeirsChanged { home } if !self.shared.is_own(home) => {
+                self.heritage.heirs_changed(home, self.shared.clock.now());
+            }
             Effect::NodeForgotten { node } => {
                 // Some of its routes may go only later, and the next node in its place must not have them.
                 if let Some(slot) = self.slots.lock().remove(&node) {
@@ -407,6 +454,7 @@ impl ClusterPlane {
     fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
         self.live.lock().insert(node, incarnation);
+        self.copies.something_changed();
         if self.shared.is_own(node) {
             return;
         }
@@ -431,18 +479,29 @@ impl ClusterPlane {
             for node in state.live_nodes() {
                 self.node_up(state.index(), node.id, node.incarnation, &mut mail);
             }
+            for (node, incarnation, heirs) in state.orphans() {
+                self.node_down((node, incarnation), heirs.into(), &mut mail);
+            }
+            let known: Arc<[NodeId]> = state.nodes().map(|node| node.id).collect();
+            mail.post_to_all(|| Event::KnownNodes { nodes: known.clone() });
             mail.send();
+            self.tell_heirs(state, true);
         });
     }
 
-    fn node_down(&self, node: NodeId, mail: &mut Mail<'_>) {
+    fn node_down(&self, (node, incarnation): Life, heirs: Arc<[NodeId]>, mail: &mut Mail<'_>) {
         let waited = self.routed.lock().node_down(node);
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
-        if let Some(slot) = self.slot_of(node).filter(|_| !self.shared.is_own(node)) {
-            mail.post_to_all(|| Event::PeerDown { slot, node });
+        self.copies.forget(node);
+        self.copies.something_changed();
+        self.heritage.node_died((node, incarnation), &heirs, self.shared.clock.now());
+        // A node that starts may hear of one that was dead before.
+        let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
+        if let Some(slot) = slot.filter(|_| !self.shared.is_own(node)) {
+            mail.post_to_all(|| Event::PeerDown { slot, node, incarnation, heirs: heirs.clone() });
             if let Some(links) = self.links.get() {
                 links.drop_data(node);
             }

@@ -3,6 +3,8 @@
 use holdfast_raft::NodeId;
 
 use super::*;
+use crate::cluster::copies::receiving::{self, Copies};
+use crate::cluster::copies::{CopyEntry, Home};
 use crate::limits;
 use crate::mqtt::{Message, MessageId, QoS};
 use crate::retained::{Change, Known};
@@ -147,5 +149,40 @@ fn of_two_messages_of_a_topic_the_newer_one_stays_and_the_other_one_goes_from_di
         assert_eq!(retained.items().collect::<Vec<_>>(), [1, 4]);
         drop(retained);
         run.end();
+    }
+}
+
+#[test]
+fn copies_are_with_the_shard_that_reads_their_home_again_and_are_no_sessions() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = Run::start(dir.path());
+    let home = Home { node: NodeId(9), shard: 3 };
+    let mut copies = Copies::default();
+    let begin = CopyEntry::Begin { owner: OwnerId(20), client_id: "c".into(), began: 4 };
+    let accepted = crate::session::Item::Accepted { packet_id: crate::mqtt::PacketId::new(7).expect("it is not 0") };
+    let put = CopyEntry::Put { owner: OwnerId(20), item: 1, value: journal::encode_item(accepted), body: None };
+    let seen = CopyEntry::Seen { id: MessageId { node: 5, shard: 0, sequence: 8 } };
+    let complete = CopyEntry::Complete { owner: OwnerId(20) };
+    let mut owners = 100..;
+    let new_owner = || OwnerId(owners.next().expect("there is no end"));
+    let writes = copies.handle(home, 11, vec![begin, put, seen, complete], new_owner).expect("there is room");
+    let mut entries: Vec<Entry> = writes.into_iter().map(journal::copied_entry).collect();
+    // A second copy of the same, as damage may leave one behind.
+    let older = CopyHeader::Session { home, owner: OwnerId(20), client_id: "c".into(), began: 4, complete: true };
+    let older = receiving::Write::Header { owner: journal::SESSIONS, header: older };
+    entries.push(journal::copied_entry(older));
+    run.storage.submit(0, &mut entries, true);
+    run.end();
+    for _ in 0..2 {
+        let config = Config::default_loopback();
+        let mut opened = open(dir.path(), &config.storage, 2).expect("the journal opens");
+        let shared = Arc::new(crate::node::share(&config, NODE, 2, (0, 0)));
+        let mut taken_up =
+            take_up(&mut opened, (NODE, "n"), &shared, config::OnCorruption::Halt).expect("the state is good");
+        assert_eq!(taken_up.stored[1].copies, copies, "of two shards it is the second");
+        assert_eq!(taken_up.stored[0].copies, Copies::default());
+        assert!(taken_up.stored.iter().all(|stored| stored.sessions.is_empty() && stored.given_back.is_empty()));
+        let storage = super::start(opened, &mut taken_up, &shared).expect("threads start");
+        storage.close().expect("everything is written");
     }
 }

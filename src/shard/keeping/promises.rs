@@ -1,7 +1,8 @@
 //! What waits for other shards: promises, and the messages that are kept everywhere or nowhere.
 //!
 //! A *promise* is made when a message that is to be kept goes to another shard. Each shard that has a part in it owes an answer, a *leg*; when
-//! all legs and the shard's own submission are there, what was promised happens.
+//! all legs and the shard's own submission are there, what was promised happens. What was read from another node makes two of them where sessions have copies: one
+//! that all of it is kept, and one that it is stable.
 //!
 //! A message of QoS 2 from a session that is written down, and a Will, must not be kept in part: else its publisher's repetition would be taken
 //! for known while a subscriber does not have it, or be routed to one who has. The shards that deliver such a message do not write
@@ -19,8 +20,9 @@ use holdfast_raft::Command;
 use holdfast_storage::{Entry, ItemId, OwnerId};
 use slab::Slab;
 
+use crate::journal;
 use crate::mqtt::PacketId;
-use crate::session::Asked;
+use crate::session::{Asked, Restored};
 use crate::subscriptions::ShardId;
 
 use super::super::Shard;
@@ -31,12 +33,15 @@ use super::{Due, Keeping, Waiting};
 /// The number of a promise in the table of its shard.
 pub type PromiseKey = u32;
 
-/// A leg of a promise: what the shard that has it answers, and to whom.
+/// A leg of a promise, or of two: what the shard that has it answers, and to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leg {
     /// The shard that waits.
     pub shard: ShardId,
-    pub promise: PromiseKey,
+    /// Whose promise waits until what is written down is kept.
+    pub kept: Option<PromiseKey>,
+    /// And until it is stable.
+    pub stable: Option<PromiseKey>,
     /// Whether what is written down goes back to that shard, to be kept together with the rest.
     pub parts: bool,
 }
@@ -47,8 +52,10 @@ pub(in crate::shard) enum Route {
     /// Nobody waits for it.
     #[default]
     Unkept,
-    /// Its publisher waits until everybody has it.
+    /// Its publisher waits until everybody has it, and their heirs.
     Kept,
+    /// Another node waits for what was read from it: until everybody has it, and then until their heirs do.
+    Read,
     /// And it is kept everywhere or nowhere.
     Whole,
 }
@@ -93,6 +100,7 @@ pub(in crate::shard) struct Aside {
     route: Route,
     packet: Option<(OwnerId, PacketId)>,
     routing: Option<PromiseKey>,
+    reading: Option<PromiseKey>,
     waits_anyway: bool,
 }
 
@@ -115,8 +123,10 @@ pub(super) struct Promises {
     route: Route,
     /// The packet that brought the message that is being routed, if that is kept everywhere or nowhere.
     packet: Option<(OwnerId, PacketId)>,
-    /// The promise of the message that is being routed, once it has a leg.
+    /// The promise of the message that is being routed, once it has a leg; of what was read from another node, that it is stable.
     routing: Option<PromiseKey>,
+    /// Of what was read from another node, that it is kept.
+    reading: Option<PromiseKey>,
     /// The message that is being routed waits for the disk although nothing is written down of it.
     waits_anyway: bool,
     /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
@@ -142,6 +152,8 @@ impl Keeping {
         self.promises.route = match route {
             // Nothing waits for the disk: other nodes alone are waited for.
             Route::Whole if !self.defers() => Route::Kept,
+            // Of a Will a repetition is known by its name, and it counts as published when all have it.
+            Route::Whole if packet.is_none() && self.has_copies() => Route::Kept,
             route if self.defers() || self.clustered => route,
             _ => Route::Unkept,
         };
@@ -158,10 +170,10 @@ impl Keeping {
         let settled = std::mem::take(&mut self.section.settled);
         let section = Section { defers: self.section.defers, settled, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
-        let Promises { route, packet, routing, waits_anyway, .. } = &mut self.promises;
+        let Promises { route, packet, routing, reading, waits_anyway, .. } = &mut self.promises;
         let (route, packet) = (std::mem::take(route), packet.take());
-        let (routing, waits_anyway) = (routing.take(), std::mem::take(waits_anyway));
-        Aside { section, route, packet, routing, waits_anyway }
+        let (routing, reading) = (routing.take(), reading.take());
+        Aside { section, route, packet, routing, reading, waits_anyway: std::mem::take(waits_anyway) }
     }
 
     /// Goes on with a route that was set aside.
@@ -175,9 +187,10 @@ impl Keeping {
         }
         (self.section.parts, self.section.coming) = (parts, coming);
         self.section.settled = settled;
-        let Aside { route, packet, routing, waits_anyway, .. } = aside;
+        let Aside { route, packet, routing, reading, waits_anyway, .. } = aside;
         (self.promises.route, self.promises.packet) = (route, packet);
-        (self.promises.routing, self.promises.waits_anyway) = (routing, waits_anyway);
+        (self.promises.routing, self.promises.reading) = (routing, reading);
+        self.promises.waits_anyway = waits_anyway;
     }
 
     /// The message that is being routed found nothing to change, because an earlier one has changed it. That may not be kept yet.
@@ -192,12 +205,24 @@ impl Keeping {
 
     /// The same, to another node.
     pub fn open_remote_leg(&mut self, own: ShardId) -> Option<Leg> {
-        if self.promises.route == Route::Unkept {
+        let route = self.promises.route;
+        if route == Route::Unkept {
             return None;
         }
-        let promise = self.promises.routing.unwrap_or_else(|| self.open_promise());
-        self.promises.table[promise as usize].waits += 1;
-        Some(Leg { shard: own, promise, parts: self.promises.route == Route::Whole })
+        let is_read = route == Route::Read;
+        let kept = is_read.then(|| self.promises.reading.unwrap_or_else(|| self.open_reading()));
+        let stable =
+            (!is_read || self.has_copies()).then(|| self.promises.routing.unwrap_or_else(|| self.open_promise()));
+        for promise in kept.into_iter().chain(stable) {
+            self.promises.table[promise as usize].waits += 1;
+        }
+        Some(Leg { shard: own, kept, stable, parts: route == Route::Whole })
+    }
+
+    fn open_reading(&mut self) -> PromiseKey {
+        let promise = self.promises.table.insert(Promise { waits: 1, then: Then::Due(Due::Nothing) }) as PromiseKey;
+        self.promises.reading = Some(promise);
+        promise
     }
 
     fn open_promise(&mut self) -> PromiseKey {
@@ -225,6 +250,10 @@ impl Keeping {
         let Some(key) = self.promises.routing.take() else {
             let waits = self.defers() && route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
             return match will {
+                Some(will) if self.has_copies() && waits => {
+                    self.when_kept(Due::Propose(will));
+                    Ended::Waits
+                }
                 Some(will) => Ended::Will(will),
                 None if waits => {
                     self.when_kept(due);
@@ -236,6 +265,11 @@ impl Keeping {
                 }
             };
         };
+        if let (Then::Keep(_), Some(copying)) = (&self.promises.table[key as usize].then, &mut self.copying) {
+            // That the packet is known goes to the heir when all have the message.
+            let parts = self.section.entries.iter().filter(|entry| !is_packet(entry, publisher));
+            parts.for_each(|entry| copying.write_entry(entry));
+        }
         let promise = &mut self.promises.table[key as usize];
         if let Then::Keep(assembly) = &mut promise.then {
             assembly.entries.append(&mut self.section.entries);
@@ -248,9 +282,37 @@ impl Keeping {
         if self.section.defers && (waits_anyway || !self.section.entries.is_empty()) {
             promise.waits += 1;
             self.close_section();
-            self.when_submitted(Waiting::Promise(key), true);
+            self.when_submitted(Waiting::Promise { promise: key, stable: true }, true);
         }
         Ended::Promised(key)
+    }
+
+    /// What was read from another node has been routed: `kept` happens when all of it is kept, `stable` when it is stable. Returns what becomes of the two, the
+    /// second first. Without copies nothing is waited for that is not kept.
+    pub fn end_read(&mut self, kept: Due, stable: Due) -> [Ended; 2] {
+        self.promises.route = Route::Unkept;
+        let waits_anyway = std::mem::take(&mut self.promises.waits_anyway);
+        let waits = self.defers() && (waits_anyway || !self.section.entries.is_empty());
+        let (reading, routing) = (self.promises.reading.take(), self.promises.routing.take());
+        self.close_section();
+        let stable = if self.has_copies() { self.end_half(routing, stable, (waits, true)) } else { Ended::Now };
+        [stable, self.end_half(reading, kept, (waits, false))]
+    }
+
+    fn end_half(&mut self, promise: Option<PromiseKey>, due: Due, (waits, stable): (bool, bool)) -> Ended {
+        let Some(promise) = promise else {
+            if !waits {
+                return Ended::Now;
+            }
+            self.when_submitted(Waiting::Due(due), true);
+            return Ended::Waits;
+        };
+        self.promises.table[promise as usize].then = Then::Due(due);
+        if waits {
+            self.promises.table[promise as usize].waits += 1;
+            self.when_submitted(Waiting::Promise { promise, stable }, true);
+        }
+        Ended::Promised(promise)
     }
 
     /// The answer to a packet that has come again waits for what the first one waits for.
@@ -276,7 +338,26 @@ impl Keeping {
     }
 }
 
+/// Whether it says that a QoS 2 packet of that session is known.
+fn is_packet(entry: &Entry, publisher: Option<OwnerId>) -> bool {
+    match entry {
+        Entry::Put { owner, item, value, body: None } if Some(*owner) == publisher => {
+            matches!(journal::decode_item(*item, value), Some(Restored::Accepted { .. }))
+        }
+        _ => false,
+    }
+}
+
 impl Keeping {
+    /// The parts of a message go with the next submission. Those of this shard's sessions are on their way to the heirs already.
+    fn keep_parts(&mut self, entries: Vec<Entry>, publisher: Option<OwnerId>) {
+        if let Some(copying) = &mut self.copying {
+            let packets = entries.iter().filter(|entry| is_packet(entry, publisher));
+            packets.for_each(|entry| copying.write_entry(entry));
+        }
+        self.entries.extend(entries);
+    }
+
     /// Of what still waits for others: no Will counts as published; and the packets whose messages are not whole yet.
     pub fn forget_wills_and_name_packets(&mut self) -> Vec<(OwnerId, PacketId)> {
         let mut packets = Vec::new();
@@ -290,6 +371,7 @@ impl Keeping {
                 Then::Due(_) | Then::Tell(_) => {}
             }
         }
+        self.forget_wills_that_wait();
         packets
     }
 }
@@ -299,7 +381,7 @@ impl Shard {
     /// gave it back, which is deleted together with what its next owner writes down.
     pub(in crate::shard) fn delivered(&mut self, leg: Option<Leg>, from: Option<(OwnerId, ItemId)>) {
         if let Some((owner, item)) = from {
-            self.keeping.delete(owner, item);
+            self.keeping.delete_given(owner, item);
         }
         let Some(leg) = leg else {
             self.keeping.close_section();
@@ -311,26 +393,38 @@ impl Shard {
             self.keeping.close_section();
             self.reply(leg);
         } else {
-            self.keeping.when_kept(Due::Reply(leg));
+            self.keeping.reply_when_kept(leg);
         }
     }
 
     fn send_parts(&mut self, leg: Leg) {
         let entries = std::mem::take(&mut self.keeping.section.entries);
         let asked = std::mem::take(&mut self.keeping.section.asked);
+        let Some(promise) = leg.stable else {
+            debug_assert!(false, "the parts of a message are awaited");
+            return;
+        };
+        if let Some(copying) = &mut self.keeping.copying {
+            copying.write(&entries);
+        }
         if leg.shard == self.id {
-            self.add_parts(leg.promise, entries, asked, None);
+            self.add_parts(promise, entries, asked, None);
             return;
         }
         let reply = (!entries.is_empty()).then(|| self.promise_to_tell(asked));
-        self.mail(leg.shard, Event::Parts { promise: leg.promise, entries, reply });
+        if self.keeping.has_copies() && !entries.is_empty() {
+            // Whoever keeps them says that all have the message: their heirs have it before.
+            self.keeping.when_kept(Due::Parts { shard: leg.shard, promise, entries, reply });
+        } else {
+            self.mail(leg.shard, Event::Parts { promise, entries, reply });
+        }
     }
 
     /// Sessions that asked are told when the shard that keeps their parts says so.
     fn promise_to_tell(&mut self, asked: Vec<(OwnerId, Asked)>) -> Leg {
         self.keeping.promises.parts_away += 1;
         let promise = self.keeping.promises.table.insert(Promise { waits: 1, then: Then::Tell(asked) }) as PromiseKey;
-        Leg { shard: self.id, promise, parts: true }
+        Leg { shard: self.id, kept: Some(promise), stable: None, parts: true }
     }
 
     /// Parts of a message of this shard have come back.
@@ -353,12 +447,16 @@ impl Shard {
         self.keeping.promises.table.get_mut(key as usize)
     }
 
-    /// Tells the shard that waits for a leg.
+    /// Tells the shard that waits for a leg: nothing is left to wait for.
     pub(in crate::shard) fn reply(&mut self, leg: Leg) {
-        if leg.shard == self.id {
-            self.answered(leg.promise);
+        leg.kept.into_iter().chain(leg.stable).for_each(|promise| self.reply_to(leg.shard, promise));
+    }
+
+    pub(in crate::shard) fn reply_to(&mut self, shard: ShardId, promise: PromiseKey) {
+        if shard == self.id {
+            self.answered(promise);
         } else {
-            self.mail(leg.shard, Event::Answered { promise: leg.promise });
+            self.mail(shard, Event::Answered { promise });
         }
     }
 
@@ -381,6 +479,16 @@ impl Shard {
             Then::Due(due) => self.fall_due(due),
             Then::Tell(asked) => self.parts_are_kept(asked),
             Then::Keep(assembly) => self.seal(*assembly),
+        }
+    }
+
+    /// What one leg of a promise was to answer, so many others answer now; with none of them it is answered.
+    pub(in crate::shard) fn split_leg(&mut self, key: PromiseKey, legs: u32) {
+        if legs == 0 {
+            return self.answered(key);
+        }
+        if let Some(promise) = self.promise_mut(key) {
+            promise.waits += legs - 1;
         }
     }
 
@@ -411,16 +519,16 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { entries, asked, replies, will, dues, .. } = assembly;
+        let Assembly { packet, entries, asked, replies, will, dues } = assembly;
         self.keeping.close_section();
-        self.keeping.section.entries.extend(entries);
+        self.keeping.keep_parts(entries, packet.map(|(publisher, _)| publisher));
         self.keeping.section.asked.extend(asked);
         if let Some(will) = will {
             self.propose(will);
         }
         self.keeping.close_section();
         dues.into_iter().for_each(|due| self.keeping.when_kept(due));
-        replies.into_iter().for_each(|leg| self.keeping.when_kept(Due::Reply(leg)));
+        replies.into_iter().for_each(|leg| self.keeping.reply_when_kept(leg));
     }
 
     /// What this shard sent back to another one is kept there.

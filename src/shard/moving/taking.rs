@@ -8,7 +8,6 @@ use tracing::warn;
 
 use crate::cluster::route_commands;
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
-use crate::journal;
 use crate::journal::wire::{StateReader, WireError, YieldReader};
 use crate::limits;
 use crate::mqtt::ReasonCode;
@@ -156,7 +155,7 @@ impl Shard {
         }
         let owner = self.keeping.storage().is_some().then(|| self.shared.next_owner());
         if let Some(owner) = owner {
-            self.keeping.put(owner, journal::HEADER, journal::encode_header(client, epoch), None);
+            self.keeping.begin_owner(owner, client, epoch);
         }
         let mut session = Session::new(client.clone(), owner);
         session.set_epoch(epoch);

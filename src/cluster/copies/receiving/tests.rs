@@ -183,7 +183,10 @@ fn copies_go_that_are_of_no_use() {
     let mut heir = Heir::default();
     heir.hears(HOME, 1, vec![begin(20, "c"), put(20, 1, "a"), begin(21, "d")]);
     heir.hears(OTHER, 1, vec![begin(20, "c")]);
-    assert_eq!(heir.copies.retain(NODE, |client| client == "d"), [Write::Drop { owner: OwnerId(100) }]);
+    let elsewhere = heir.copies.elsewhere(NODE, |client| client == "d");
+    assert_eq!(elsewhere, BTreeSet::from([OwnerId(100)]));
+    assert_eq!(heir.copies.discard(NODE, &elsewhere), [Write::Drop { owner: OwnerId(100) }]);
+    assert!(heir.copies.discard(NODE, &elsewhere).is_empty());
     assert_eq!(heir.copies.homes[&HOME].bytes, SESSION_BYTES + 1);
     let gone: Vec<String> = heir.copies.forget(NODE).iter().map(said).collect();
     assert_eq!(gone, ["101: gone", "102: gone"]);

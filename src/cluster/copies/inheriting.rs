@@ -1,0 +1,233 @@
+//! What a shard inherits from a node that is dead: which of its copies become sessions, when, and which do not.
+//!
+//! The copies of a node are with the shards that read its connections; each of them hands what it has to the shard of the client, and says so to every shard. The
+//! control state says which sessions pass to this node, and when there are no more. When both are known a shard enters all of its sessions, one after the other;
+//! what waits for one of them, waits until then.
+//!
+//! | event | what becomes of the inheritance of a life of a node |
+//! | --- | --- |
+//! | the node is dead, and this node is one of its heirs | it is begun, unless a shard has told of its copies before |
+//! | a shard tells of its copies | those that are not complete are to be dropped |
+//! | a session passes to this node, or from it to another | it is one of those to be entered, or no more |
+//! | all are passed on, or the orphans are no more | nothing more passes to this node |
+//! | all shards have told, and nothing more passes | a session with a copy is entered; one without is empty if there cannot have been a copy, else lost; copies of other sessions are dropped |
+//! | all that is carried out | it is entered |
+//! | the orphans are no more, and it is entered | it is forgotten |
+//!
+//! Owner: the shard. Invariant: each session is handed out once, and each owner of a copy is handed out once, to be entered or to be dropped.
+//!
+//! Test to read first: `tests::what_has_passed_is_entered_and_the_rest_is_dropped`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use holdfast_raft::{Incarnation, NodeId};
+use holdfast_storage::OwnerId;
+
+use super::receiving::Copied;
+
+/// A life of a node.
+pub type Life = (NodeId, Incarnation);
+
+/// A copy on its way to the shard of its client. `S`: what its home had seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<S> {
+    pub copied: Copied,
+    pub seen: S,
+}
+
+/// What the control state says of a session that has passed to this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// Of the last connection, and of the one that began the session.
+    pub epoch: u64,
+    pub began: u64,
+    pub expiry_secs: u32,
+    /// Without a copy it is empty.
+    pub sure: bool,
+}
+
+/// One thing to be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heritage<S> {
+    Session { client: Arc<str>, passed: Passed, found: Found<S> },
+    Empty { client: Arc<str>, passed: Passed },
+    Lost { client: Arc<str>, passed: Passed },
+    Drop { owner: OwnerId },
+}
+
+#[derive(Debug)]
+enum Stage<S> {
+    Gathering,
+    Entering(VecDeque<Heritage<S>>),
+    Entered,
+}
+
+#[derive(Debug)]
+struct Inheritance<S> {
+    /// Shards that have told of their copies.
+    told: usize,
+    all_passed: bool,
+    found: HashMap<Arc<str>, Vec<Found<S>>>,
+    passed: BTreeMap<Arc<str>, Passed>,
+    /// Owners of copies of which nothing comes.
+    unfit: Vec<OwnerId>,
+    stage: Stage<S>,
+    /// There are no orphans any more.
+    ended: bool,
+}
+
+impl<S> Default for Inheritance<S> {
+    fn default() -> Self {
+        Self {
+            told: 0,
+            all_passed: false,
+            found: HashMap::new(),
+            passed: BTreeMap::new(),
+            unfit: Vec::new(),
+            stage: Stage::Gathering,
+            ended: false,
+        }
+    }
+}
+
+impl<S> Inheritance<S> {
+    fn is_entered(&self) -> bool {
+        matches!(self.stage, Stage::Entered)
+    }
+
+    /// Everything is known: what to do.
+    fn settle(&mut self) -> VecDeque<Heritage<S>> {
+        let mut heritage = VecDeque::new();
+        for (client, passed) in &self.passed {
+            let mut found = self.found.remove(client).unwrap_or_default();
+            // An earlier session of the client is none of this one; one that has moved since it began says the connection for which it did. Of two the newer
+            // one is what the home had last.
+            let fits = |found: &Found<S>| found.copied.began >= passed.began;
+            let fitting = (0..found.len()).filter(|at| fits(&found[*at]));
+            let best = fitting.max_by_key(|at| found[*at].copied.owner);
+            let (client, passed) = (client.clone(), *passed);
+            heritage.push_back(match best.map(|at| found.swap_remove(at)) {
+                Some(found) => Heritage::Session { client, passed, found },
+                None if passed.sure => Heritage::Empty { client, passed },
+                None => Heritage::Lost { client, passed },
+            });
+            self.unfit.extend(found.iter().map(|found| found.copied.owner));
+        }
+        let others = self.found.drain().flat_map(|(_, found)| found);
+        self.unfit.extend(others.map(|found| found.copied.owner));
+        self.unfit.sort_unstable();
+        heritage.extend(self.unfit.drain(..).map(|owner| Heritage::Drop { owner }));
+        heritage
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Inheriting<S> {
+    shards: usize,
+    of: BTreeMap<Life, Inheritance<S>>,
+}
+
+impl<S> Inheriting<S> {
+    /// Of one of so many shards.
+    pub fn new(shards: usize) -> Inheriting<S> {
+        Inheriting { shards, of: BTreeMap::new() }
+    }
+
+    /// This node is an heir of a node that has died. False if that was known.
+    pub fn begin(&mut self, life: Life) -> bool {
+        let known = self.of.contains_key(&life);
+        self.of.entry(life).or_default();
+        !known
+    }
+
+    /// A shard tells which copies it had of sessions that are for this shard. Once for each shard.
+    pub fn told(&mut self, life: Life, found: Vec<Found<S>>) {
+        let inheritance = self.of.entry(life).or_default();
+        inheritance.told += 1;
+        for found in found {
+            if found.copied.complete {
+                inheritance.found.entry(found.copied.client_id.clone()).or_default().push(found);
+            } else {
+                inheritance.unfit.push(found.copied.owner);
+            }
+        }
+    }
+
+    /// A session of a dead node is this node's. False if nothing is to be inherited from that one any more.
+    pub fn passed_on(&mut self, from: NodeId, client: &Arc<str>, passed: Passed) -> bool {
+        let of_it = self.of.iter_mut().rev().find(|((node, _), of_it)| *node == from && !of_it.is_entered());
+        let Some((_, inheritance)) = of_it.filter(|(_, of_it)| matches!(of_it.stage, Stage::Gathering)) else {
+            return false;
+        };
+        inheritance.passed.insert(client.clone(), passed);
+        true
+    }
+
+    /// A session has passed from this node to another one.
+    pub fn passed_away(&mut self, client: &str) {
+        for inheritance in self.of.values_mut().filter(|of_it| matches!(of_it.stage, Stage::Gathering)) {
+            inheritance.passed.remove(client);
+        }
+    }
+
+    /// Nothing more passes from that life to anybody.
+    pub fn passed_on_all(&mut self, life: Life) {
+        if let Some(inheritance) = self.of.get_mut(&life) {
+            inheritance.all_passed = true;
+        }
+    }
+
+    /// Nobody inherits from that life any more.
+    pub fn ended(&mut self, life: Life) {
+        if let Some(inheritance) = self.of.get_mut(&life) {
+            (inheritance.all_passed, inheritance.ended) = (true, true);
+        }
+        self.of.retain(|_, of_it| !(of_it.ended && of_it.is_entered()));
+    }
+
+    /// Whether the session of a client is to be entered and is not yet.
+    pub fn awaits(&self, client: &str) -> bool {
+        self.of.values().any(|of_it| !of_it.is_entered() && of_it.passed.contains_key(client))
+    }
+
+    /// Whether all that comes from that life is entered.
+    pub fn has_entered(&self, life: Life) -> bool {
+        self.of.get(&life).is_none_or(Inheritance::is_entered)
+    }
+
+    /// What is to be carried out next, at most so much.
+    pub fn next(&mut self, at_most: usize) -> Vec<(Life, Heritage<S>)> {
+        let mut next = Vec::new();
+        for (life, inheritance) in &mut self.of {
+            let is_known = inheritance.told >= self.shards && inheritance.all_passed;
+            if is_known && matches!(inheritance.stage, Stage::Gathering) {
+                inheritance.stage = Stage::Entering(inheritance.settle());
+            }
+            if let Stage::Entering(heritage) = &mut inheritance.stage {
+                let count = heritage.len().min(at_most - next.len());
+                next.extend(heritage.drain(..count).map(|heritage| (*life, heritage)));
+            }
+        }
+        next
+    }
+
+    /// Lives of which everything has been carried out: each is told once.
+    pub fn entered(&mut self) -> Vec<Life> {
+        let mut entered = Vec::new();
+        for (life, inheritance) in &mut self.of {
+            if matches!(&inheritance.stage, Stage::Entering(heritage) if heritage.is_empty()) {
+                inheritance.stage = Stage::Entered;
+                inheritance.passed.clear();
+                entered.push(*life);
+            }
+        }
+        self.of.retain(|_, of_it| !(of_it.ended && of_it.is_entered()));
+        entered
+    }
+}
+
+#[cfg(test)]
+mod tests;
