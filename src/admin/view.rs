@@ -72,6 +72,22 @@ pub struct Cluster {
     pub will_bytes: u64,
     /// The links to the other nodes.
     pub links: Vec<Link>,
+    /// Who has the copies of whose sessions; empty where sessions have none.
+    #[serde(default)]
+    pub copies: Vec<CopiesAt>,
+}
+
+/// The copies of one node's sessions on another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesAt {
+    /// The name of the node that has the sessions, and of the other one.
+    pub home: String,
+    pub heir: String,
+    /// `complete`, `filling`, `stale` for one that has missed something and is no heir until it is filled, or `incomplete` where sessions have come to the home since.
+    pub state: String,
+    /// What the heir has not accepted, in bytes and in entries; of the node that answers only.
+    pub lag_bytes: Option<u64>,
+    pub lag_records: Option<u64>,
 }
 
 /// A node of the cluster.

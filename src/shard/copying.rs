@@ -460,3 +460,6 @@ impl Shard {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,7 +91,24 @@ fn write_status(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
         write_links(cluster, out)?;
     }
+    if !cluster.copies.is_empty() {
+        writeln!(out)?;
+        write_copies(cluster, out)?;
+    }
     Ok(())
+}
+
+fn write_copies(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
+    let rows = cluster.copies.iter().map(|copies| {
+        vec![
+            plain(&copies.home),
+            plain(&copies.heir),
+            plain(&copies.state),
+            copies.lag_bytes.map_or_else(|| "-".to_owned(), table::bytes),
+            copies.lag_records.map_or_else(|| "-".to_owned(), |records| records.to_string()),
+        ]
+    });
+    Table::new(&["sessions of", "copies on", "state", "lag", "records"]).write(out, &rows.collect::<Vec<_>>())
 }
 
 fn write_nodes(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_raft::{ControlState, MemberView, NodeId};
+use holdfast_raft::{ControlState, HeirsView, MemberView, NodeId};
 
 use crate::admin::view;
 use crate::link::PeerView;
 use crate::node::admin_source::Local;
 
+use super::heirs::Lag;
 use super::plane::ClusterPlane;
 
 /// The cluster called `cluster`, as this node sees it.
@@ -31,6 +32,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
         group.read(|state| {
             take_nodes(&mut members, state);
             seen.will_bytes = state.counts().will_bytes;
+            seen.copies = copies_in(state, shared.node, &plane.watch().lags());
         });
         take_members(&mut members, &status.members, status.leader);
         seen.id = Some(status.cluster_id).filter(|cluster| *cluster != 0).map(|cluster| format!("{cluster:032x}"));
@@ -112,6 +114,33 @@ fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId,
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
+}
+
+/// Who has whose copies, by the names of the nodes.
+fn copies_in(state: &ControlState, own: NodeId, lags: &BTreeMap<NodeId, Lag>) -> Vec<view::CopiesAt> {
+    let name = |node: NodeId| state.node(node).map_or_else(|| id(node), |node| node.name.to_string());
+    let mut copies = Vec::new();
+    for home in state.nodes() {
+        let HeirsView { base, next, whole } = state.heirs(home.id).unwrap_or_default();
+        let (_, next) = next.unwrap_or_default();
+        let complete = if whole { "complete" } else { "incomplete" };
+        let of_base = base.iter().map(|(heir, stale)| (*heir, if *stale { "stale" } else { complete }));
+        let of_base = of_base.filter(|(heir, state)| *state != "stale" || !next.contains(heir));
+        let is_new = |heir: &&NodeId| !base.contains(&(**heir, false));
+        let filled = next.iter().filter(is_new).map(|heir| (*heir, "filling"));
+        copies.extend(of_base.chain(filled).map(|(heir, state)| {
+            let lag = lags.get(&heir).filter(|_| home.id == own);
+            view::CopiesAt {
+                home: home.name.to_string(),
+                heir: name(heir),
+                state: state.to_owned(),
+                lag_bytes: lag.map(|(bytes, _)| *bytes as u64),
+                lag_records: lag.map(|(_, records)| *records as u64),
+            }
+        }));
+    }
+    copies.sort_by(|one, other| (&one.home, &one.heir).cmp(&(&other.home, &other.heir)));
+    copies
 }
 
 /// Whether the loss of one more live voter would end the majority.
