@@ -163,6 +163,7 @@ impl Copying {
         }
         if ends(entry) {
             self.owners.remove(&id);
+            self.held.retain(|(owner, _)| *owner != id);
         }
         self.turn.push(copied(entry.clone()));
     }

@@ -46,8 +46,6 @@ impl Shard {
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for session in stored.sessions {
-            // In a cluster the epoch is that of the connection that began it.
-            self.keeping.add_owner(session.owner, &session.client_id, session.epoch);
             self.restore_session(session, &mut routes);
             if routes.len() >= ROUTES_PER_COMMAND {
                 self.propose_restored(std::mem::take(&mut routes));
@@ -62,6 +60,8 @@ impl Shard {
 
     fn restore_session(&mut self, stored: StoredSession, routes: &mut NewRoutes) {
         let StoredSession { owner, client_id, epoch, expiry_secs, items } = stored;
+        // In a cluster the epoch is that of the connection that began it.
+        self.keeping.add_owner(owner, &client_id, epoch);
         let mut session = Session::new(client_id, Some(owner));
         session.set_epoch(epoch);
         session.set_expiry_secs(expiry_secs);
