@@ -117,7 +117,7 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     session.restore(2, Restored::Message { queued: queued(2, true), packet_id: Some(packet_id) });
     session.restore(3, Restored::Message { queued: queued(3, false), packet_id: None });
     session.restore(4, Restored::Message { queued: queued(4, false), packet_id: None });
-    let work = copying.sending.next_work().expect("nobody has it");
+    let work = copying.sending.next_work(|_| true).expect("nobody has it");
     let mut filling = Filling::new(work, &session);
     let (part, last) = filling.part(O, &session).expect("what is in memory");
     let frames = copying.sending.made(work, part, last);
@@ -128,7 +128,7 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     assert!(filling.part(O, &session).is_none(), "a message has to be read back");
     assert_eq!(filling.wanted(&session), [3, 4]);
     filling.bodies = [(3, Some(message(3))), (4, None)].into_iter().collect();
-    let work = copying.sending.next_work().expect("the rest");
+    let work = copying.sending.next_work(|_| true).expect("the rest");
     let (part, last) = filling.part(O, &session).expect("they have been read");
     let frames = copying.sending.made(work, part, last);
     assert_eq!((heard(&mut copying, &frames), last), (vec!["put 3 with body".into(), "complete".into()], true));
