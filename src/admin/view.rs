@@ -85,9 +85,6 @@ pub struct CopiesAt {
     pub heir: String,
     /// `complete`, `filling`, `stale` for one that has missed something and is no heir until it is filled, or `incomplete` where sessions have come to the home since.
     pub state: String,
-    /// What the heir has not accepted, in bytes and in entries; of the node that answers only.
-    pub lag_bytes: Option<u64>,
-    pub lag_records: Option<u64>,
 }
 
 /// A node of the cluster.
@@ -124,6 +121,11 @@ pub struct Link {
     pub queue_bytes: u64,
     /// Bytes of publishes that wait to be written, or to be accepted by the other node.
     pub forward_queue_bytes: u64,
+    /// What the other node has not accepted of the copies of this one's sessions, in bytes and in entries.
+    #[serde(default)]
+    pub copy_lag_bytes: u64,
+    #[serde(default)]
+    pub copy_lag_records: u64,
     /// Why it is not up, or was not the last time; perhaps empty.
     pub last_error: String,
 }

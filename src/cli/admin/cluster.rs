@@ -100,12 +100,14 @@ fn write_status(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_copies(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
     let rows = cluster.copies.iter().map(|copies| {
+        let own = copies.home == cluster.node;
+        let lag = cluster.links.iter().find(|link| own && link.peer == copies.heir);
         vec![
             plain(&copies.home),
             plain(&copies.heir),
             plain(&copies.state),
-            copies.lag_bytes.map_or_else(|| "-".to_owned(), table::bytes),
-            copies.lag_records.map_or_else(|| "-".to_owned(), |records| records.to_string()),
+            lag.map_or_else(|| "-".to_owned(), |link| table::bytes(link.copy_lag_bytes)),
+            lag.map_or_else(|| "-".to_owned(), |link| link.copy_lag_records.to_string()),
         ]
     });
     Table::new(&["sessions of", "copies on", "state", "lag", "records"]).write(out, &rows.collect::<Vec<_>>())

@@ -32,7 +32,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
         group.read(|state| {
             take_nodes(&mut members, state);
             seen.will_bytes = state.counts().will_bytes;
-            seen.copies = copies_in(state, shared.node, &plane.watch().lags());
+            seen.copies = copies_in(state);
         });
         take_members(&mut members, &status.members, status.leader);
         seen.id = Some(status.cluster_id).filter(|cluster| *cluster != 0).map(|cluster| format!("{cluster:032x}"));
@@ -50,7 +50,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
         }
         let peers = links.peers();
         take_addresses(&mut members, &peers);
-        seen.links = links_of(&members, peers, &plane.owed_bytes());
+        seen.links = links_of(&members, peers, &plane.owed_bytes(), &plane.watch().lags());
     }
     seen.nodes = members.into_values().collect();
     seen.nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
@@ -93,7 +93,12 @@ fn take_addresses(members: &mut Members, peers: &[PeerView]) {
 }
 
 /// The links to nodes that are in the cluster or linked; of several under one name, as when a node has lost its disk, the one that is up or in it.
-fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId, usize>) -> Vec<view::Link> {
+fn links_of(
+    members: &Members,
+    mut peers: Vec<PeerView>,
+    owed: &BTreeMap<NodeId, usize>,
+    lags: &BTreeMap<NodeId, Lag>,
+) -> Vec<view::Link> {
     let weight = |peer: &PeerView| {
         let member = members.get(&peer.peer.id);
         (peer.is_up, member.is_some_and(|member| member.live), member.is_some())
@@ -111,13 +116,15 @@ fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId,
         bytes_out: peer.bytes_out,
         queue_bytes: (peer.control_queue_bytes + peer.bulk_queue_bytes) as u64,
         forward_queue_bytes: owed.get(&peer.peer.id).map_or(0, |bytes| *bytes as u64),
+        copy_lag_bytes: lags.get(&peer.peer.id).map_or(0, |(bytes, _)| *bytes as u64),
+        copy_lag_records: lags.get(&peer.peer.id).map_or(0, |(_, records)| *records as u64),
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
 }
 
 /// Who has whose copies, by the names of the nodes.
-fn copies_in(state: &ControlState, own: NodeId, lags: &BTreeMap<NodeId, Lag>) -> Vec<view::CopiesAt> {
+fn copies_in(state: &ControlState) -> Vec<view::CopiesAt> {
     let name = |node: NodeId| state.node(node).map_or_else(|| id(node), |node| node.name.to_string());
     let mut copies = Vec::new();
     for home in state.nodes() {
@@ -128,15 +135,10 @@ fn copies_in(state: &ControlState, own: NodeId, lags: &BTreeMap<NodeId, Lag>) ->
         let of_base = of_base.filter(|(heir, state)| *state != "stale" || !next.contains(heir));
         let is_new = |heir: &&NodeId| !base.contains(&(**heir, false));
         let filled = next.iter().filter(is_new).map(|heir| (*heir, "filling"));
-        copies.extend(of_base.chain(filled).map(|(heir, state)| {
-            let lag = lags.get(&heir).filter(|_| home.id == own);
-            view::CopiesAt {
-                home: home.name.to_string(),
-                heir: name(heir),
-                state: state.to_owned(),
-                lag_bytes: lag.map(|(bytes, _)| *bytes as u64),
-                lag_records: lag.map(|(_, records)| *records as u64),
-            }
+        copies.extend(of_base.chain(filled).map(|(heir, state)| view::CopiesAt {
+            home: home.name.to_string(),
+            heir: name(heir),
+            state: state.to_owned(),
         }));
     }
     copies.sort_by(|one, other| (&one.home, &one.heir).cmp(&(&other.home, &other.heir)));
@@ -202,7 +204,7 @@ mod tests {
         let members =
             BTreeMap::from([(NodeId(2), member(false)), (NodeId(3), member(true)), (NodeId(4), member(false))]);
         let peers = vec![peer(2, "n2", false), peer(3, "n2", true), peer(4, "n3", false), peer(9, "gone", false)];
-        let links = links_of(&members, peers, &BTreeMap::from([(NodeId(3), 77)]));
+        let links = links_of(&members, peers, &BTreeMap::from([(NodeId(3), 77)]), &BTreeMap::new());
         let told: Vec<_> = links.iter().map(|link| (link.peer.as_str(), link.up, link.queue_bytes)).collect();
         assert_eq!(told, [("n2", true, 7), ("n3", false, 7)]);
         assert_eq!((links[0].forward_queue_bytes, links[1].forward_queue_bytes), (77, 0));
