@@ -72,6 +72,19 @@ pub struct Cluster {
     pub will_bytes: u64,
     /// The links to the other nodes.
     pub links: Vec<Link>,
+    /// Who has the copies of whose sessions; empty where sessions have none.
+    #[serde(default)]
+    pub copies: Vec<CopiesAt>,
+}
+
+/// The copies of one node's sessions on another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesAt {
+    /// The name of the node that has the sessions, and of the other one.
+    pub home: String,
+    pub heir: String,
+    /// `complete`, `filling`, `stale` for one that has missed something and is no heir until it is filled, or `incomplete` where sessions have come to the home since.
+    pub state: String,
 }
 
 /// A node of the cluster.
@@ -108,6 +121,11 @@ pub struct Link {
     pub queue_bytes: u64,
     /// Bytes of publishes that wait to be written, or to be accepted by the other node.
     pub forward_queue_bytes: u64,
+    /// What the other node has not accepted of the copies of this one's sessions, in bytes and in entries.
+    #[serde(default)]
+    pub copy_lag_bytes: u64,
+    #[serde(default)]
+    pub copy_lag_records: u64,
     /// Why it is not up, or was not the last time; perhaps empty.
     pub last_error: String,
 }

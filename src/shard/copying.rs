@@ -81,7 +81,7 @@ enum Reading {
 }
 
 /// Bytes that are made of a session at once.
-const PART_BYTES: usize = 256 * 1024;
+const PART_BYTES: usize = 64 * 1024;
 /// Bytes of messages that are read back together.
 const READ_BACK_BYTES: usize = 1024 * 1024;
 /// Parts that are made in one turn.
@@ -163,6 +163,7 @@ impl Copying {
         }
         if ends(entry) {
             self.owners.remove(&id);
+            self.held.retain(|(owner, _)| *owner != id);
         }
         self.turn.push(copied(entry.clone()));
     }
@@ -342,10 +343,17 @@ impl Shard {
     pub(super) fn copies_accepted(&mut self, heir: NodeSlot, number: u64) {
         let Some(copying) = &mut self.keeping.copying else { return };
         copying.sending.accepted(heir, number);
-        copying.fills = true;
         self.settle_stable();
         self.look_whether_filled();
-        self.wake_flusher();
+    }
+
+    /// There is room in the window of a node.
+    pub(super) fn fill_on(&mut self) {
+        if let Some(copying) = &mut self.keeping.copying
+            && !std::mem::replace(&mut copying.fills, true)
+        {
+            self.wake_flusher();
+        }
     }
 
     /// A node is dead, or what it was sent does not count.
@@ -378,6 +386,7 @@ impl Shard {
 
     /// Tells the node what each heir has not accepted, and counts. Called once in a second.
     pub(super) fn look_after_copies(&mut self) {
+        self.fill_on();
         let Some(copying) = &self.keeping.copying else { return };
         let metrics = self.metrics();
         metrics.sessions_without_copy.set(copying.sending.without_copy() as u64);
@@ -401,7 +410,9 @@ impl Shard {
             let Some(copying) = self.keeping.copying.as_mut().filter(|copying| copying.fills) else { return };
             let ready = copying.fillings.values().find(|filling| filling.reading == Reading::Done);
             let ready = ready.map(|filling| filling.work);
-            match ready.or_else(|| copying.sending.next_work()) {
+            // Publishers are not to wait behind a fill.
+            let peers = &self.peers;
+            match ready.or_else(|| copying.sending.next_work(|heir| peers.has_room(heir))) {
                 Some(work) => self.make_copies(work),
                 None => {
                     copying.fills = false;
@@ -460,3 +471,6 @@ impl Shard {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

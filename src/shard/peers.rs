@@ -119,6 +119,11 @@ impl Peers {
         self.dirty != 0
     }
 
+    /// Whether a node can take what nobody waits for.
+    pub fn has_room(&self, slot: NodeSlot) -> bool {
+        self.slots.get(usize::from(slot)).is_some_and(|peer| peer.as_ref().is_some_and(|peer| peer.legs.has_room()))
+    }
+
     pub fn node(&self, slot: NodeSlot) -> Option<NodeId> {
         self.slots.get(usize::from(slot))?.as_ref().map(|peer| peer.node)
     }
@@ -392,6 +397,7 @@ impl Shard {
         if let Some(number) = copied {
             self.copies_accepted(slot, number);
         }
+        self.fill_on();
         let shares = self.share_groups.accepted(node, up_to);
         self.carry_out_shares(shares);
         self.read_waiting(waiting);

@@ -91,7 +91,26 @@ fn write_status(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
         write_links(cluster, out)?;
     }
+    if !cluster.copies.is_empty() {
+        writeln!(out)?;
+        write_copies(cluster, out)?;
+    }
     Ok(())
+}
+
+fn write_copies(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
+    let rows = cluster.copies.iter().map(|copies| {
+        let own = copies.home == cluster.node;
+        let lag = cluster.links.iter().find(|link| own && link.peer == copies.heir);
+        vec![
+            plain(&copies.home),
+            plain(&copies.heir),
+            plain(&copies.state),
+            lag.map_or_else(|| "-".to_owned(), |link| table::bytes(link.copy_lag_bytes)),
+            lag.map_or_else(|| "-".to_owned(), |link| link.copy_lag_records.to_string()),
+        ]
+    });
+    Table::new(&["sessions of", "copies on", "state", "lag", "records"]).write(out, &rows.collect::<Vec<_>>())
 }
 
 fn write_nodes(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {

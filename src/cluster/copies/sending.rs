@@ -420,10 +420,11 @@ impl<E: Clone> Sending<E> {
 
 /// The fill.
 impl<E: Clone> Sending<E> {
-    /// What is to be made next, if any heir can take it.
-    pub fn next_work(&mut self) -> Option<Work> {
+    /// What is to be made next, if any heir can take it that `may`.
+    pub fn next_work(&mut self, may: impl Fn(Slot) -> bool) -> Option<Work> {
         for (heir, stream) in &mut self.streams {
-            if stream.work.is_some() && stream.making || stream.fill_bytes >= FILL_BYTES_MAX {
+            let waits = stream.work.is_some() && stream.making;
+            if waits || stream.fill_bytes >= FILL_BYTES_MAX || !may(*heir) {
                 continue;
             }
             let owners = &self.owners;

@@ -20,6 +20,7 @@ use crate::node::admin_source::Local;
 
 use super::departure::Departure;
 use super::figures;
+use super::heirs;
 use super::life::Stage;
 use super::outlook;
 use super::plane::ClusterPlane;
@@ -80,6 +81,17 @@ impl Clustered {
         let granted = self.local.shared.grant.is_valid();
         let detail = if granted { "" } else { "the node does not hear from a majority, and serves nobody" };
         view::Check::new("granted", granted, detail)
+    }
+
+    /// Nothing where sessions have no copies. It never stands against serving: who watches it is told.
+    fn copies(&self) -> Option<view::Check> {
+        let incomplete = heirs::is_incomplete(&self.plane)?;
+        let without = self.local.shared.metrics.sum(|shard| &shard.sessions_without_copy);
+        let detail = match (incomplete, without) {
+            (false, 0) => "complete".to_owned(),
+            (_, without) => format!("incomplete: {without} sessions have no complete copy on another node"),
+        };
+        Some(view::Check::new("copies", true, detail))
     }
 
     /// All nodes that the control state knows, live or dead, but for this one: a dead one may be linked all the same, and its clients are missed if it is not.
@@ -231,6 +243,7 @@ impl Source for Clustered {
     fn ready(&self) -> Vec<view::Check> {
         let mut checks = self.local.ready();
         checks.extend([self.joined(), self.granted()]);
+        checks.extend(self.copies());
         checks
     }
 

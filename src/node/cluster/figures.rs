@@ -1,6 +1,6 @@
 //! What a node of a cluster counts beside what every node does: the control state, the links, and what goes between nodes.
 //!
-//! Labels are those of a fixed set: reasons and directions.
+//! Labels are those of a fixed set: reasons, directions and nodes.
 
 use holdfast_raft::Group;
 
@@ -8,6 +8,7 @@ use crate::admin::{Exposition, Kind};
 use crate::link::{LinkCounts, Refusal};
 use crate::metrics::{Counter, Metrics, ShardMetrics};
 
+use super::heirs;
 use super::plane::ClusterPlane;
 
 /// Writes all of it.
@@ -17,6 +18,7 @@ pub(super) fn write(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlan
     if let Some(group) = plane.group() {
         control_state(out, group);
     }
+    of_copies(out, metrics, plane);
     if let Some(links) = plane.links() {
         of_links(out, links.counts());
     }
@@ -74,6 +76,35 @@ fn of_shares(out: &mut Exposition, metrics: &Metrics) {
     out.single("share_kept_messages", Kind::Gauge, help, sum(|shard| &shard.shares_kept));
     let help = "The bytes of these messages.";
     out.single("share_kept_bytes", Kind::Gauge, help, sum(|shard| &shard.shares_kept_bytes));
+}
+
+fn of_copies(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlane) {
+    let Some(incomplete) = heirs::is_incomplete(plane) else {
+        return;
+    };
+    let sum = |pick: fn(&ShardMetrics) -> &Counter| metrics.sum(pick) as f64;
+    let help = "Whether sessions of this node may be without their copy on another node.";
+    out.single("session_copies_incomplete", Kind::Gauge, help, f64::from(u8::from(incomplete)));
+    let help = "Sessions that no other node has completely.";
+    out.single("sessions_without_copy", Kind::Gauge, help, sum(|shard| &shard.sessions_without_copy));
+    let help = "Bytes of what was written down and is not on both nodes yet.";
+    out.single("copies_unstable_bytes", Kind::Gauge, help, sum(|shard| &shard.copies_unstable_bytes));
+    let help = "Times that the copies of this node's sessions on all other nodes were complete.";
+    out.single("copies_filled_total", Kind::Counter, help, plane.watch().filled_total() as f64);
+    let lags = plane.watch().lags();
+    let name = |node| {
+        let found = plane.group().and_then(|group| group.read(|state| state.node(node).map(|node| node.name)));
+        found.map_or_else(|| node.to_string(), |name| name.to_string())
+    };
+    let lags: Vec<_> = lags.into_iter().map(|(node, lag)| (name(node), lag)).collect();
+    out.family("copy_lag_bytes", Kind::Gauge, "Bytes of copies that another node has not accepted.");
+    lags.iter().for_each(|(peer, (bytes, _))| {
+        out.sample(&[("peer", peer)], *bytes as f64);
+    });
+    out.family("copy_lag_records", Kind::Gauge, "Entries of copies that another node has not accepted.");
+    lags.iter().for_each(|(peer, (_, records))| {
+        out.sample(&[("peer", peer)], *records as f64);
+    });
 }
 
 fn control_state(out: &mut Exposition, group: &Group) {

@@ -131,6 +131,16 @@ pub(super) async fn run(plane: Arc<ClusterPlane>) {
     }
 }
 
+/// Whether sessions of this node may be without their copy; nothing where they have none.
+pub(super) fn is_incomplete(plane: &ClusterPlane) -> Option<bool> {
+    if !plane.shared().copies {
+        return None;
+    }
+    let heirs = plane.group().and_then(|group| group.read(|state| state.heirs(plane.shared().node)));
+    let HeirsView { base, whole, .. } = heirs.unwrap_or_default();
+    Some(!whole || base.is_empty() || base.iter().any(|(_, stale)| *stale))
+}
+
 /// Whether it was taken.
 async fn propose(plane: &ClusterPlane, proposal: Proposal) -> bool {
     let outcome = match proposal {

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_raft::{ControlState, MemberView, NodeId};
+use holdfast_raft::{ControlState, HeirsView, MemberView, NodeId};
 
 use crate::admin::view;
 use crate::link::PeerView;
 use crate::node::admin_source::Local;
 
+use super::heirs::Lag;
 use super::plane::ClusterPlane;
 
 /// The cluster called `cluster`, as this node sees it.
@@ -31,6 +32,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
         group.read(|state| {
             take_nodes(&mut members, state);
             seen.will_bytes = state.counts().will_bytes;
+            seen.copies = copies_in(state);
         });
         take_members(&mut members, &status.members, status.leader);
         seen.id = Some(status.cluster_id).filter(|cluster| *cluster != 0).map(|cluster| format!("{cluster:032x}"));
@@ -48,7 +50,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
         }
         let peers = links.peers();
         take_addresses(&mut members, &peers);
-        seen.links = links_of(&members, peers, &plane.owed_bytes());
+        seen.links = links_of(&members, peers, &plane.owed_bytes(), &plane.watch().lags());
     }
     seen.nodes = members.into_values().collect();
     seen.nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
@@ -91,7 +93,12 @@ fn take_addresses(members: &mut Members, peers: &[PeerView]) {
 }
 
 /// The links to nodes that are in the cluster or linked; of several under one name, as when a node has lost its disk, the one that is up or in it.
-fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId, usize>) -> Vec<view::Link> {
+fn links_of(
+    members: &Members,
+    mut peers: Vec<PeerView>,
+    owed: &BTreeMap<NodeId, usize>,
+    lags: &BTreeMap<NodeId, Lag>,
+) -> Vec<view::Link> {
     let weight = |peer: &PeerView| {
         let member = members.get(&peer.peer.id);
         (peer.is_up, member.is_some_and(|member| member.live), member.is_some())
@@ -109,9 +116,33 @@ fn links_of(members: &Members, mut peers: Vec<PeerView>, owed: &BTreeMap<NodeId,
         bytes_out: peer.bytes_out,
         queue_bytes: (peer.control_queue_bytes + peer.bulk_queue_bytes) as u64,
         forward_queue_bytes: owed.get(&peer.peer.id).map_or(0, |bytes| *bytes as u64),
+        copy_lag_bytes: lags.get(&peer.peer.id).map_or(0, |(bytes, _)| *bytes as u64),
+        copy_lag_records: lags.get(&peer.peer.id).map_or(0, |(_, records)| *records as u64),
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
+}
+
+/// Who has whose copies, by the names of the nodes.
+fn copies_in(state: &ControlState) -> Vec<view::CopiesAt> {
+    let name = |node: NodeId| state.node(node).map_or_else(|| id(node), |node| node.name.to_string());
+    let mut copies = Vec::new();
+    for home in state.nodes() {
+        let HeirsView { base, next, whole } = state.heirs(home.id).unwrap_or_default();
+        let (_, next) = next.unwrap_or_default();
+        let complete = if whole { "complete" } else { "incomplete" };
+        let of_base = base.iter().map(|(heir, stale)| (*heir, if *stale { "stale" } else { complete }));
+        let of_base = of_base.filter(|(heir, state)| *state != "stale" || !next.contains(heir));
+        let is_new = |heir: &&NodeId| !base.contains(&(**heir, false));
+        let filled = next.iter().filter(is_new).map(|heir| (*heir, "filling"));
+        copies.extend(of_base.chain(filled).map(|(heir, state)| view::CopiesAt {
+            home: home.name.to_string(),
+            heir: name(heir),
+            state: state.to_owned(),
+        }));
+    }
+    copies.sort_by(|one, other| (&one.home, &one.heir).cmp(&(&other.home, &other.heir)));
+    copies
 }
 
 /// Whether the loss of one more live voter would end the majority.
@@ -173,7 +204,7 @@ mod tests {
         let members =
             BTreeMap::from([(NodeId(2), member(false)), (NodeId(3), member(true)), (NodeId(4), member(false))]);
         let peers = vec![peer(2, "n2", false), peer(3, "n2", true), peer(4, "n3", false), peer(9, "gone", false)];
-        let links = links_of(&members, peers, &BTreeMap::from([(NodeId(3), 77)]));
+        let links = links_of(&members, peers, &BTreeMap::from([(NodeId(3), 77)]), &BTreeMap::new());
         let told: Vec<_> = links.iter().map(|link| (link.peer.as_str(), link.up, link.queue_bytes)).collect();
         assert_eq!(told, [("n2", true, 7), ("n3", false, 7)]);
         assert_eq!((links[0].forward_queue_bytes, links[1].forward_queue_bytes), (77, 0));

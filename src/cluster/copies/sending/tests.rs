@@ -59,7 +59,7 @@ fn a_submission_is_stable_when_it_is_kept_here_and_at_the_heir() {
     sending.accepted(2, 2);
     assert_eq!((sending.stable(), sending.unstable_bytes(), sending.lag(2)), (3, 0, (0, 0)));
     assert_eq!(
-        (sending.next_work(), sending.without_copy()),
+        (sending.next_work(|_| true), sending.without_copy()),
         (None, 0),
         "a session that is new has its copy from the start"
     );
@@ -93,7 +93,7 @@ fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_
     let mut next = heirs(&[B], &[C], Some(7));
     next.base.lose(2);
     assert_eq!(plain(sending.change(next)), [(3, 3, vec!["put 2", "delete 1"])]);
-    let work = sending.next_work().expect("it lacks the session");
+    let work = sending.next_work(|_| true).expect("it lacks the session");
     assert_eq!((work.heir, work.owner, work.step), (3, O, Step::Begin));
     assert_eq!(make(&mut sending, work, &["begin", "put 2", "complete"], true), ["begin", "put 2", "complete"]);
     assert_eq!(sending.stable(), 1);
@@ -117,24 +117,24 @@ fn both_picks_must_have_it_and_the_old_one_drops_its_copy_in_the_end() {
     assert_eq!(sending.stable(), 0);
     sending.accepted(3, 4);
     assert_eq!(sending.stable(), 2);
-    let work = sending.next_work().expect("it lacks the session");
-    assert_eq!(sending.next_work(), None, "one at a time");
+    let work = sending.next_work(|_| true).expect("it lacks the session");
+    assert_eq!(sending.next_work(|_| true), None, "one at a time");
     make(&mut sending, work, &["begin"], false);
-    let more = sending.next_work().expect("the rest");
+    let more = sending.next_work(|_| true).expect("the rest");
     assert_eq!((more.owner, more.step), (O, Step::GoOn));
     assert!(make(&mut sending, work, &["late"], true).is_empty(), "that was asked for earlier");
     make(&mut sending, more, &["put 1", "complete"], true);
     sending.accepted(3, u64::MAX);
     assert_eq!(sending.fill_complete(), Some(4));
     assert!(sending.change(heirs(&[B, C], &[], None)).is_empty());
-    let work = sending.next_work().expect("a copy too many");
+    let work = sending.next_work(|_| true).expect("a copy too many");
     assert_eq!((work.heir, work.owner, work.step), (2, O, Step::Drop));
     make(&mut sending, work, &["drop"], true);
-    assert_eq!(sending.next_work(), None);
+    assert_eq!(sending.next_work(|_| true), None);
     // The next fill finds everything in its place.
     sending.change(heirs(&[B, C], &[B, C], Some(9)));
     sending.accepted(2, u64::MAX);
-    assert_eq!((sending.next_work(), sending.fill_complete()), (None, Some(9)));
+    assert_eq!((sending.next_work(|_| true), sending.fill_complete()), (None, Some(9)));
 }
 
 #[test]
@@ -162,12 +162,12 @@ fn a_pick_that_was_to_drop_its_copy_begins_it_anew() {
     sending.begin(O, client_of(&[B, C]));
     sending.change(heirs(&[B], &[], None));
     sending.change(heirs(&[B, C], &[], None));
-    let work = sending.next_work().expect("a copy too many at B");
+    let work = sending.next_work(|_| true).expect("a copy too many at B");
     assert_eq!(work.step, Step::Drop);
     submit(&mut sending, 1, &["put 1"]);
     assert_eq!(plain(sending.change(heirs(&[B], &[], None))).len(), 1);
     assert!(make(&mut sending, work, &["drop"], true).is_empty(), "the tail would go with it");
-    let steps: Vec<_> = std::iter::from_fn(|| sending.next_work()).map(|work| (work.heir, work.step)).collect();
+    let steps: Vec<_> = std::iter::from_fn(|| sending.next_work(|_| true)).map(|work| (work.heir, work.step)).collect();
     assert_eq!(steps, [(2, Step::Begin), (3, Step::Drop)]);
 }
 
@@ -177,13 +177,13 @@ fn a_fill_waits_while_its_heir_has_much_to_accept() {
     sending.change(heirs(&[], &[B], Some(1)));
     sending.add(O, "c".into());
     sending.add(OwnerId(2), "d".into());
-    let work = sending.next_work().expect("the first one");
+    let work = sending.next_work(|_| true).expect("the first one");
     let large = |owner| Copied { owner, entry: "put", bytes: FRAME_BYTES, ends: false };
     let frames = sending.made(work, (0..16).map(|_| large(O)), true);
     assert_eq!(frames.len(), 16, "none of them is much longer than a frame should be");
-    assert_eq!(sending.next_work(), None);
+    assert_eq!(sending.next_work(|_| true), None);
     sending.accepted(2, frames[0].number);
-    let work = sending.next_work().expect("there is room");
+    let work = sending.next_work(|_| true).expect("there is room");
     assert_eq!(work.owner, OwnerId(2));
     sending.submit(1, [copied(OwnerId(2), "drop")]);
     assert!(sending.made(work, [large(OwnerId(2))], true).is_empty(), "it has ended");
@@ -351,7 +351,7 @@ impl World {
                 self.next = Some((self.number, self.live.keys().copied().collect()));
                 self.tell();
             }
-            Op::Ask => self.asked.extend(self.sending.next_work()),
+            Op::Ask => self.asked.extend(self.sending.next_work(|_| true)),
             Op::Work(all) => self.work(all),
             Op::Filled => self.filled(),
         }
@@ -442,7 +442,7 @@ impl World {
 
     /// Makes the next part of what some heir lacks: one item, or `all`.
     fn work(&mut self, all: bool) {
-        self.asked.extend(self.sending.next_work());
+        self.asked.extend(self.sending.next_work(|_| true));
         let Some(work) = self.asked.pop_front() else {
             return;
         };
