@@ -366,6 +366,10 @@ impl Shard {
         }
         self.note_seen(id);
         match publish.share {
+            // A member has it since before this process began.
+            Some(_) if publish.resend && self.shared_before.0.contains(&id) => {
+                self.answer_peer(of, AnswerFrame::Settled { sequence: id.sequence });
+            }
             Some((share, detached)) => self.share_from_peer(share, detached, &outgoing),
             None => self.route_here(&mut outgoing),
         }

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use holdfast_raft::Command;
 use holdfast_storage::{ItemId, OwnerId};
 
+use crate::limits;
 use crate::mqtt::MessageId;
 use crate::session::{Position, Queued, Restored, Session};
 
@@ -32,6 +34,8 @@ pub struct Stored {
     pub given_back: Vec<(OwnerId, Vec<Queued>)>,
     /// Up to where the streams of other nodes are in the sessions, and the items that say so.
     pub marks: Vec<(ItemId, MessageId)>,
+    /// The messages for share groups that are in any session of the node.
+    pub shared: Arc<HashSet<MessageId>>,
 }
 
 /// Routes that are proposed together.
@@ -43,6 +47,7 @@ impl Shard {
         let shared = self.shared.clone();
         self.keeping.keep_marks(shared.node_tag, (self.id, self.mail.len() as u16), &stored.marks);
         stored.marks.iter().for_each(|(_, id)| self.moves.note_before(*id));
+        self.shared_before = (stored.shared, self.now + limits::SHARE_DOUBT_MS);
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for session in stored.sessions {
