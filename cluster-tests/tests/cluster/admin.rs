@@ -153,7 +153,10 @@ fn a_list_of_clients_is_the_same_from_each_node_and_names_who_is_missing() {
         });
         let on_the_dead = format!("/api/v1/clients/{}", on.client_id(&name(N3)));
         let said = cluster.node(node).ask(&on_the_dead);
-        assert!(said.as_ref().is_some_and(|(status, body)| *status == 503 && body.contains("n3")), "{said:?}");
+        assert!(
+            said.as_ref().is_some_and(|(status, body)| *status == 503 && body.contains("waits there until n3 is back")),
+            "{said:?}"
+        );
     }
     drop(crowd);
 }
@@ -232,6 +235,10 @@ fn a_node_that_waits_for_the_others_says_so() {
         node.ask("/health/ready")
             .is_some_and(|(status, body)| status == 503 && body.contains("joining: this node is in no cluster"))
     });
+    until("it names the seeds that it does not reach, and opens no listener", NOTICED, || {
+        let said = node.ask("/health/ready").map(|(_, body)| body).unwrap_or_default();
+        said.contains("; seed ") && said.contains("2 are missing") && said.contains("not yet open")
+    });
     assert_eq!(node.ask("/health/live").map(|(status, _)| status), Some(200));
     assert_eq!(node.ask("/health/startup").map(|(status, _)| status), Some(503));
     assert_eq!(node.ask("/health/cluster").map(|(status, _)| status), Some(503));
@@ -258,6 +265,9 @@ fn a_node_joins_where_it_is_told_to() {
         get(broker.admin(), "/health/ready", PATIENCE)
             .is_ok_and(|(_, body)| body.contains("joining: this node is in no cluster"))
     });
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let (status, said) = command("/api/v1/cluster/join", &format!("{{\"address\":\"{gone}\"}}"));
+    assert!(status == 503 && said.contains(&format!("found at {gone}: Connection refused")), "{status}: {said}");
     let (status, said) = command("/api/v1/cluster/join", &join);
     assert_eq!(status, 200, "{said}\n{}", broker.log().text());
     until("all see it", HEALED, || {

@@ -108,6 +108,9 @@ fn nobody_to_ask_is_code_3() {
         assert_eq!(code, UNREACHABLE, "{err}");
         assert!(err.starts_with(&format!("error: http://{gone}: nobody listens there")), "{err}");
     }
+    let refused = http::AskError::Connect(std::io::ErrorKind::ConnectionRefused.into());
+    assert!(elsewhere(&http::parse_url("127.0.0.1").unwrap(), &refused).contains("--admin URL"));
+    assert_eq!(elsewhere(&http::parse_url("127.0.0.1:1").unwrap(), &refused), "", "whoever names one knows how");
     for (status, body) in [(200, "<html>"), (404, "nothing"), (200, "{}")] {
         for line in ["health", "cluster status", "client show a"] {
             let (code, _, err, _) = one(line, status, body);
@@ -134,7 +137,8 @@ fn commands_to_the_cluster_say_what_they_want() {
     assert!(asked.contains("\r\nContent-Length: 21\r\n") && asked.ends_with(r#"{"address":"n2:7946"}"#), "{asked}");
     let (_, _, _, asked) = one("cluster force-leave n3", 200, r#"{"done":true}"#);
     assert!(asked.starts_with("POST /api/v1/cluster/force-leave ") && asked.ends_with(r#"{"node":"n3"}"#), "{asked}");
-    let (_, _, _, asked) = one("cluster leave", 200, r#"{"done":true}"#);
+    let (_, out, _, asked) = one("cluster leave", 200, r#"{"done":true}"#);
+    assert_eq!(out, "done: the node has left, and its process has ended\n");
     assert!(asked.contains("\r\nContent-Length: 0\r\n"), "{asked}");
 }
 

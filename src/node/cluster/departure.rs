@@ -3,6 +3,8 @@
 //! Order: the clients are told to go (0x8B) and have a moment to take what was written to them; the leader ends the node's incarnation and takes it out of the members; a
 //! file in the data directory says so; the process ends. If it does not come to that, the node registers anew and serves on.
 //!
+//! A node that was taken out has the same file once it has been told.
+//!
 //! What the file is for: the log of a node that has left knows of a cluster that does not know the node. A start with such a directory is refused, whoever starts it.
 //!
 //! Test to read first: `cluster-tests/tests/cluster/admin.rs`.
@@ -38,8 +40,11 @@ const LAST_WORD: Duration = Duration::from_millis(300);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The cluster that the node of this data directory has left, if it has left one.
-pub(in crate::node) fn left_cluster(data_dir: &Path) -> io::Result<Option<String>> {
+/// The cluster that the node of this data directory has left, or was taken out of, if there is one.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn left_cluster(data_dir: &Path) -> io::Result<Option<String>> {
     match std::fs::read_to_string(data_dir.join(LEFT_FILE)) {
         Ok(text) => Ok(Some(text.lines().next().unwrap_or_default().to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -47,7 +52,8 @@ pub(in crate::node) fn left_cluster(data_dir: &Path) -> io::Result<Option<String
     }
 }
 
-fn note_left(data_dir: &Path, cluster: &str) -> io::Result<()> {
+/// Writes down that it has.
+pub(in crate::node) fn note_left(data_dir: &Path, cluster: &str) -> io::Result<()> {
     let mut file = File::create(data_dir.join(LEFT_FILE))?;
     writeln!(file, "{cluster}")?;
     file.sync_all()?;
