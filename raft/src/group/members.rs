@@ -110,6 +110,18 @@ impl Inner {
         voters.iter().filter(|voter| self.is_heard(term, &BTreeSet::from([**voter]), now)).count()
     }
 
+    /// Said to who wants to change something while there is no quorum.
+    fn who_is_missing(&self, term: u64, now: u64) -> String {
+        let members = self.members();
+        let short = members.configs.iter().find(|voters| !self.is_heard(term, voters, now));
+        let silent = short.into_iter().flatten().filter(|voter| !self.is_heard(term, &BTreeSet::from([**voter]), now));
+        let names: Vec<&str> = silent.filter_map(|id| Some(members.nodes.get(id)?.name.as_str())).collect();
+        let names = names.join(", ");
+        format!(
+            "there is no quorum, and nobody comes or goes before there is one; not heard: {names}: start them again"
+        )
+    }
+
     fn is_linked(&self, id: u128) -> bool {
         id == self.me() || self.rpc.linked().contains(&NodeId(id))
     }
@@ -238,13 +250,9 @@ impl Inner {
         is_live: bool,
         now: u64,
     ) -> Option<String> {
-        let voters = self.members().voters;
         // Who has only just been elected has not heard of anybody yet.
         if lead.renewals.is_leading() && !self.has_quorum() {
-            let (all, heard) = (voters.len(), self.heard_of(term, &voters, now));
-            return Some(format!(
-                "there is no quorum: of the {all} voters only {heard} can be heard, and nobody is taken out before most of them are there; start the others again"
-            ));
+            return Some(self.who_is_missing(term, now));
         }
         let is_there = self.is_linked(id) || lead.renewals.is_heard(NodeId(id), now);
         if force && is_live && !is_there {
