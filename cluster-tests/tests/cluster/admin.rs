@@ -380,7 +380,7 @@ fn none_leaves_when_another_has_just_died() {
         assert!(status == 409 && refused["message"].as_str().is_some_and(|said| said.contains("no majority")), "{why}");
         cluster.agree_within([goes, stays], STALL_OF_LEADER);
         let mut subscriber = on.v5(stays, "s");
-        subscriber.subscribe(&on.topic("t"), 1);
+        subscriber.subscribe(on.topic("t"), 1);
         on.v5(goes, "p").publish(on.topic("t"), "served", 1);
         assert_eq!(subscriber.take().payload, b"served");
         drop(wound);
