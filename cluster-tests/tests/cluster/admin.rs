@@ -10,7 +10,7 @@ use holdfast_cluster_tests::transport::PATIENCE;
 use holdfast_cluster_tests::wire::{Version, reason};
 use serde_json::Value;
 
-use crate::{HEALED, NOTICED, shared};
+use crate::{HEALED, NOTICED, STALL_OF_LEADER, shared};
 
 const STATUS: &str = "/api/v1/cluster/status";
 
@@ -370,6 +370,49 @@ fn a_dead_node_is_taken_out() {
     cluster.node(N3).wipe();
     cluster.start([N3]);
     only(&cluster, &[N1, N2, N3]);
+}
+
+/// It lives in the state until its lease is over, and cannot agree to anything: its link is gone, or, if it hangs, the leader does not hear it.
+#[test]
+fn none_leaves_when_another_has_just_died() {
+    for hangs in [false, true] {
+        let cluster = Cluster::three();
+        let on = ClusterStage::new(&cluster);
+        let dies = cluster.wait_for_leader();
+        let rest = cluster.followers();
+        let (goes, stays) = (rest[0], rest[1]);
+        let wound = hangs.then(|| cluster.freeze(dies));
+        if !hangs {
+            cluster.kill([dies]);
+        }
+        let (status, refused) = cluster.node(goes).command("/api/v1/cluster/leave", "");
+        let why = format!("{status}: {refused}\n{}", cluster.node(stays).log().text());
+        assert!(status == 409 && refused["message"].as_str().is_some_and(|said| said.contains("no majority")), "{why}");
+        cluster.agree_within([goes, stays], STALL_OF_LEADER);
+        let mut subscriber = on.v5(stays, "s");
+        subscriber.subscribe(on.topic("t"), 1);
+        on.v5(goes, "p").publish(on.topic("t"), "served", 1);
+        assert_eq!(subscriber.take().payload, b"served");
+        drop(wound);
+        if !hangs {
+            cluster.start([dies]);
+        }
+        only(&cluster, &[N1, N2, N3]);
+    }
+}
+
+/// Without a quorum nobody can tell who is dead.
+#[test]
+fn without_a_quorum_nobody_is_taken_out() {
+    let cluster = Cluster::three();
+    cluster.kill([N2, N3]);
+    until("it knows", NOTICED, || status(cluster.node(N1))["quorum"] == false);
+    let (status, refused) = cluster.node(N1).command("/api/v1/cluster/force-leave", r#"{"node":"n2"}"#);
+    assert!(status == 503 && refused["code"] == "no_quorum", "{status}: {refused}");
+    let (status, refused) = cluster.node(N1).command("/api/v1/cluster/leave", "");
+    assert!(status == 503 && refused["code"] == "no_quorum", "{status}: {refused}");
+    cluster.start([N2]);
+    cluster.agree_within([N1, N2], HEALED);
 }
 
 /// The leader says who it is, but not all the time; the other one knows why it waits. (The nodes of the harness look for their own three at fixed addresses, so it is a fourth.)

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::lead::WriteAnswer;
 use super::{AGAIN, Fitness, Inner, random_id};
 use crate::clock::boot_ms;
 use crate::command::NodeId;
@@ -106,7 +107,7 @@ impl Inner {
     }
 
     /// Whether this node and those that it has links to are a majority. Before it is a voter's matter, nothing is missing.
-    fn is_majority(&self, linked: &[NodeId]) -> bool {
+    pub(super) fn is_majority(&self, linked: &[NodeId]) -> bool {
         let metrics = self.metrics.borrow();
         let configs = metrics.membership_config.membership().get_joint_config();
         configs.iter().all(|voters| {
@@ -268,16 +269,17 @@ impl Inner {
         }
     }
 
-    /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied.
-    pub(super) fn write(&self, mut batch: Batch) {
+    /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied; that something has, the answer says.
+    pub(super) fn write(&self, mut batch: Batch) -> Option<WriteAnswer> {
         if self.handing_over.load(Ordering::Acquire) {
-            return;
+            return None;
         }
         batch.at = self.machine.read().control_now();
         let write = std::pin::pin!(self.raft.client_write_ff(batch));
         // It waits for nothing, unless openraft has stopped.
-        if let Poll::Ready(Ok(answer)) = write.poll(&mut Context::from_waker(Waker::noop())) {
-            self.lead.lock().await_answer(answer);
+        match write.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(written) => written.ok(),
+            Poll::Pending => None,
         }
     }
 }

@@ -138,7 +138,9 @@ fn write_nodes(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
             plain(&node.id),
         ]
     });
-    Table::new(&["node", "state", "role", "address", "incarnation", "id"]).write(out, &rows.collect::<Vec<_>>())
+    // Nobody decides who is dead without a quorum.
+    let state = if cluster.quorum { "state" } else { "last known" };
+    Table::new(&["node", state, "role", "address", "incarnation", "id"]).write(out, &rows.collect::<Vec<_>>())
 }
 
 fn write_links(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {

@@ -131,6 +131,18 @@ fn health_is_code_0_or_1_with_every_check() {
 }
 
 #[test]
+fn without_a_quorum_the_state_of_nodes_is_what_was_last_known() {
+    use crate::admin::view::{Cluster, Member};
+    let node = Member { name: "n1".to_owned(), live: true, ..Member::default() };
+    for (quorum, head) in [(true, "node  state"), (false, "node  last known")] {
+        let cluster = Cluster { clustered: true, quorum, nodes: vec![node.clone()], ..Cluster::default() };
+        let body: &'static str = serde_json::to_string(&cluster).unwrap().leak();
+        let (code, out, ..) = one("cluster status", 200, body);
+        assert!(code == DONE && out.contains(head) && out.contains("NO QUORUM") != quorum, "{out}");
+    }
+}
+
+#[test]
 fn commands_to_the_cluster_say_what_they_want() {
     let (code, out, _, asked) = one("cluster join n2:7946", 200, r#"{"done":true}"#);
     assert_eq!((code, out.as_str()), (DONE, "done\n"));

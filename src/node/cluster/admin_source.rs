@@ -19,7 +19,7 @@ use crate::admin::{Exposition, PageRequest, Soon, Source, Trouble, pages, view};
 use crate::link::Links;
 use crate::node::admin_source::Local;
 
-use super::departure::Departure;
+use super::departure::{Departure, no_quorum};
 use super::figures;
 use super::life::Stage;
 use super::outlook;
@@ -193,6 +193,9 @@ impl Clustered {
         }
         if named(group, &node) == Some(self.local.shared.node) {
             return Err(Trouble::new(409, "own_node", "this is the node itself").hint("let it leave"));
+        }
+        if !group.status().quorum {
+            return Err(no_quorum(&format!("there is no quorum now, and without one {node} cannot be taken out")));
         }
         match group.force_leave(&node, Instant::now() + CHANGE_PATIENCE).await {
             Ok(()) => {
