@@ -15,6 +15,7 @@ days_ca=3650
 days_leaf=825   # the longest that browsers accept
 
 mkdir -p "$out"
+out=$(cd "$out" && pwd)   # whole paths in what is printed: paths in a configuration file count from that file
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -60,6 +61,7 @@ openssl verify -CAfile "$out/ca.crt" -purpose sslclient "$out/client.crt" >/dev/
 
 cat <<END
 $out/ca.crt       give this to clients
-$out/server.crt   tls = { cert = "server.crt", key = "server.key" }   good for $names
-$out/client.crt   for listeners with verify = "optional" or "require" and ca = "ca.crt"
+$out/server.crt   good for $names; in a listener:
+  tls = { cert = "$out/server.crt", key = "$out/server.key" }
+$out/client.crt   for clients of listeners with also  ca = "$out/ca.crt", verify = "optional" or "require"
 END

@@ -7,6 +7,10 @@
 //! **Members.** A node joins as a learner and becomes a voter when it has caught up, while there are fewer than [`VOTERS_MAX`]. A new id under a known
 //! name takes the place of the old one, unless that is alive. One change at a time.
 //!
+//! **Voters change in two entries**: in the first the old voters and the new ones decide, each with a majority; the second leaves the new ones alone. The first cannot be taken back before it
+//! is decided, not even by the old ones (openraft takes no other change before), so a majority of the new voters must be there: [`Sounding`] makes sure of it. What a leader has
+//! left half done another one ends: [`rest_of_change`].
+//!
 //! Test to read first: `tests::the_smallest_id_founds_when_enough_have_promised`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,9 +138,14 @@ impl Founding {
 /// The members as the leader knows them.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Members {
+    /// Old and new ones, in the middle of a change.
     pub voters: BTreeSet<u128>,
+    /// Of each of these a majority decides: the voters, or in the middle of a change the old ones and the new ones.
+    pub configs: Vec<BTreeSet<u128>>,
     /// Voters and learners.
     pub nodes: BTreeMap<u128, Member>,
+    /// Whether that is decided and applied, so that another change may begin.
+    pub settled: bool,
 }
 
 impl Members {
@@ -225,6 +234,55 @@ fn removal(members: &Members, id: u128) -> Option<MemberStep> {
         return Some(MemberStep::Refuse { id, reason: "it is the last voter".to_owned() });
     }
     Some(MemberStep::Voters(voters))
+}
+
+/// How a change ends whose second entry its leader did not come to write; the first is decided. If somebody who was to go is there and does not want to, the old voters are the voters again;
+/// else it is the new ones. If no majority of those is `heard`, then the others.
+pub(crate) fn rest_of_change(
+    members: &Members,
+    leaving: Option<u128>,
+    alive: impl Fn(u128) -> bool,
+    heard: impl Fn(&BTreeSet<u128>) -> bool,
+) -> Option<MemberStep> {
+    let [old, new] = members.configs.as_slice() else { return None };
+    let stays = old.difference(new).any(|id| Some(*id) != leaving && alive(*id));
+    let order = if stays { [old, new] } else { [new, old] };
+    order.into_iter().find(|voters| heard(voters)).map(|voters| MemberStep::Voters(voters.clone()))
+}
+
+/// What is known of the voters that are to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sounded {
+    Wait,
+    /// A majority has answered what it was asked since the question came up.
+    There,
+    /// It has not, for a lease.
+    Missing,
+}
+
+/// Whether those who are to be the voters are there *now*. That a node lives in the state, or has a grant, says nothing: it may have died a moment ago.
+#[derive(Debug, Default)]
+pub(crate) struct Sounding {
+    /// Who they are, and since when that is the question.
+    question: Option<(BTreeSet<u128>, u64)>,
+}
+
+impl Sounding {
+    /// `proof` is the newest time at which a majority of the voters, and of those that are to be the voters, was asked what it has answered. Once they are there, the question comes up anew.
+    pub fn sound(&mut self, voters: &BTreeSet<u128>, proof: Option<u64>, now: u64, lease_ms: u64) -> Sounded {
+        let same = self.question.take().filter(|(asked, _)| asked == voters);
+        let since = same.map_or(now, |(_, since)| since);
+        if proof.is_some_and(|at| at >= since) {
+            return Sounded::There;
+        }
+        self.question = Some((voters.clone(), since));
+        if now.saturating_sub(since) >= lease_ms { Sounded::Missing } else { Sounded::Wait }
+    }
+
+    /// No change of the voters is due, or it is refused.
+    pub fn forget(&mut self) {
+        self.question = None;
+    }
 }
 
 #[cfg(test)]

@@ -80,7 +80,9 @@ fn nodes_that_are_silent_or_without_link_are_not_counted_on() {
 fn members(voters: &[u128], learners: &[(u128, &str)]) -> Members {
     let named = voters.iter().map(|id| (*id, format!("n{id}")));
     let nodes = named.chain(learners.iter().map(|(id, name)| (*id, (*name).to_owned())));
-    Members { voters: voters.iter().copied().collect(), nodes: nodes.map(|(id, name)| (id, Member { name })).collect() }
+    let nodes = nodes.map(|(id, name)| (id, Member { name })).collect();
+    let voters: BTreeSet<u128> = voters.iter().copied().collect();
+    Members { configs: vec![voters.clone()], voters, nodes, settled: true }
 }
 
 fn joining(id: u128, name: &str) -> BTreeMap<u128, String> {
@@ -143,4 +145,43 @@ fn who_leaves_is_removed_unless_it_is_the_last() {
     assert_eq!(three.find("n2"), Some(2));
     assert_eq!(three.find("00000000000000000000000000000003"), Some(3));
     assert_eq!(three.find("n9"), None);
+}
+
+#[test]
+fn voters_are_there_when_they_answer_what_they_are_asked_from_now_on() {
+    let (few, more) = (BTreeSet::from([1, 2]), BTreeSet::from([1, 2, 3]));
+    let mut sounding = Sounding::default();
+    // It died a moment ago: what it said before is no answer.
+    assert_eq!(sounding.sound(&few, Some(999), 1000, 3000), Sounded::Wait);
+    assert_eq!(sounding.sound(&few, Some(999), 3999, 3000), Sounded::Wait);
+    assert_eq!(sounding.sound(&few, Some(999), 4000, 3000), Sounded::Missing);
+    assert_eq!(sounding.sound(&few, Some(999), 4005, 3000), Sounded::Missing);
+    sounding.forget();
+    assert_eq!(sounding.sound(&few, None, 4010, 3000), Sounded::Wait, "the question comes up anew");
+    assert_eq!(sounding.sound(&few, Some(4010), 4100, 3000), Sounded::There);
+    assert_eq!(sounding.sound(&few, Some(4010), 4200, 3000), Sounded::Wait, "for each change");
+    assert_eq!(sounding.sound(&more, Some(4250), 4300, 3000), Sounded::Wait, "for other voters too");
+    sounding.forget();
+    assert_eq!(sounding.sound(&more, Some(4350), 7400, 3000), Sounded::Wait);
+}
+
+#[test]
+fn a_change_that_is_half_done_goes_on_or_back() {
+    let half = |old: &[u128], new: &[u128]| {
+        let both: BTreeSet<u128> = old.iter().chain(new).copied().collect();
+        let both: Vec<u128> = both.into_iter().collect();
+        let configs = [old, new].map(|voters| voters.iter().copied().collect()).into();
+        Members { configs, ..members(&both, &[]) }
+    };
+    let to = |voters: &[u128]| Some(MemberStep::Voters(voters.iter().copied().collect()));
+    let goes = half(&[1, 2, 3], &[1, 2]);
+    assert_eq!(rest_of_change(&goes, Some(3), |_| true, |_| true), to(&[1, 2]), "it still wants to go");
+    assert_eq!(rest_of_change(&goes, None, |id| id != 3, |_| true), to(&[1, 2]), "it has ended");
+    assert_eq!(rest_of_change(&goes, None, |_| true, |_| true), to(&[1, 2, 3]), "it has given up, and serves on");
+    assert_eq!(rest_of_change(&goes, Some(3), |_| true, |voters| voters.len() == 3), to(&[1, 2, 3]), "2 has died");
+    assert_eq!(rest_of_change(&goes, Some(3), |_| true, |_| false), None);
+    let comes = half(&[1, 2, 3], &[1, 2, 3, 4]);
+    assert_eq!(rest_of_change(&comes, None, |_| true, |_| true), to(&[1, 2, 3, 4]));
+    assert_eq!(rest_of_change(&comes, None, |_| true, |voters| voters.len() == 3), to(&[1, 2, 3]));
+    assert_eq!(rest_of_change(&members(&[1, 2, 3], &[]), Some(3), |_| true, |_| true), None);
 }

@@ -154,7 +154,7 @@ fn client_id(path: Result<Path<String>, PathRejection>) -> Result<Arc<str>, Trou
 
 fn no_client(id: &str) -> Trouble {
     Trouble::new(404, "no_such_client", format!("there is no session of a client called {id:?}"))
-        .hint("GET /api/v1/clients has them all")
+        .hint("`holdfast client list` has them all, and so has GET /api/v1/clients")
 }
 
 async fn status(State(stage): State<Arc<Stage>>) -> Result<Response, Trouble> {
@@ -168,7 +168,7 @@ struct JoinBody {
 }
 
 async fn join(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
-    let JoinBody { address } = json(&body)?;
+    let JoinBody { address } = json(&body, r#"{"address": "HOST:PORT"}"#)?;
     let port = address.rsplit_once(':').and_then(|(host, port)| Some(port).filter(|_| !host.is_empty()));
     if address.len() > TEXT_BYTES_MAX || !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Err(invalid("address: expected HOST:PORT, the cluster address of a node"));
@@ -189,7 +189,7 @@ struct ForceLeaveBody {
 }
 
 async fn force_leave(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
-    let ForceLeaveBody { node } = json(&body)?;
+    let ForceLeaveBody { node } = json(&body, r#"{"node": "NAME"}"#)?;
     if node.is_empty() || node.len() > 64 {
         return Err(invalid("node: expected the name or the id of a node"));
     }
@@ -202,8 +202,13 @@ fn done() -> Response {
     Json(HashMap::from([("done", true)])).into_response()
 }
 
-fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T, Trouble> {
-    serde_json::from_slice(body).map_err(|error| invalid(&format!("the body: {error}")))
+/// `expected`: a body as it should be.
+fn json<T: DeserializeOwned>(body: &Bytes, expected: &str) -> Result<T, Trouble> {
+    let wrong = |why: &dyn std::fmt::Display| invalid(&format!("the body: {why}")).hint(format!("expected {expected}"));
+    if body.trim_ascii().is_empty() {
+        return Err(wrong(&"it is empty"));
+    }
+    serde_json::from_slice(body).map_err(|error| wrong(&error))
 }
 
 fn started(stage: &Stage) -> Result<&Arc<dyn Source>, Trouble> {

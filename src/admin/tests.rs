@@ -197,6 +197,8 @@ async fn commands_to_the_cluster_take_what_they_need() {
     let (status, answer) = ask(&port, "POST", "/api/v1/cluster/join", r#"{"address":"n2:7946"}"#).await;
     assert_eq!(status, 409);
     assert!(answer.ends_with(r#"{"code":"joined","message":"n2:7946","hint":"leave first"}"#), "{answer}");
+    let (_, answer) = ask(&port, "POST", "/api/v1/cluster/join", "").await;
+    assert!(answer.contains("the body: it is empty") && answer.contains("HOST:PORT"), "{answer}");
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", "").await.0, 200);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/force-leave", r#"{"node":"n2"}"#).await.0, 404);
 }

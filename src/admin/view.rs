@@ -97,7 +97,7 @@ pub struct Member {
     pub address: Option<String>,
     /// Grows each time the node is taken into the control state.
     pub incarnation: u64,
-    /// Whether the control state takes it for alive.
+    /// Whether the control state takes it for alive. Without a quorum that is what was last known.
     pub live: bool,
     pub voter: bool,
     pub leader: bool,

@@ -89,8 +89,9 @@ impl Asker {
     /// The status and the body of an answer, whatever they are.
     fn ask(&self, method: &str, path: &str, body: &str) -> Result<http::Answer, Failure> {
         let token = self.token.as_ref().map(Token::as_str);
-        http::ask(&self.target, token, method, path, body)
-            .map_err(|error| Failure::Unreachable(format!("{}: {error}", self.target)))
+        http::ask(&self.target, token, method, path, body).map_err(|error| {
+            Failure::Unreachable(format!("{}: {error}{}", self.target, elsewhere(&self.target, &error)))
+        })
     }
 
     /// The body of an answer that is good.
@@ -117,6 +118,15 @@ impl Asker {
         Failure::Unreachable(format!(
             "{target}: the answer (HTTP {status}) is none of a Holdfast node: is this its admin port?"
         ))
+    }
+}
+
+/// Where else a node may be, for whoever named none.
+fn elsewhere(target: &http::Target, error: &http::AskError) -> &'static str {
+    if matches!(error, http::AskError::Connect(_) | http::AskError::TimedOut) && *target == http::Target::usual() {
+        "\n  another node is asked with --admin URL; `holdfast dev --status` has those of a dev cluster"
+    } else {
+        ""
     }
 }
 

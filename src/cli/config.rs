@@ -13,7 +13,7 @@ use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::{Access, AccessError};
 use crate::admin::Token;
 use crate::config::{Cluster, Config, ConfigError, Listener, Places, Tls};
-use crate::link;
+use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
 
 /// `holdfast config`.
@@ -85,6 +85,9 @@ fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::R
         let token = if config.admin.token_file.is_some() { "  token" } else { "" };
         writeln!(out, "  admin  http://{bind}{token}")?;
     }
+    if let Some(cluster) = &config.cluster {
+        writeln!(out, "{}", describe_cluster(cluster))?;
+    }
     if let Some(dir) = &config.node.data_dir {
         writeln!(out, "  data in {}", dir.display())?;
     }
@@ -127,7 +130,16 @@ fn wrong_cluster_files(cluster: &Cluster, places: &Places) -> Vec<String> {
     let said = |error: link::StartError| {
         let key = error.key();
         let name = key.rsplit('.').next().unwrap_or_default();
-        places.error_at(&key, format!("{name}: {error}")).to_string()
+        let remedy = match &error {
+            link::StartError::Secret(SecretError::File { path, cause }) if cause.kind() == io::ErrorKind::NotFound => {
+                let path = path.display();
+                format!(
+                    "; make it with  (umask 077; head -c 32 /dev/urandom | base64 > {path})  and copy it to every node"
+                )
+            }
+            _ => String::new(),
+        };
+        places.error_at(&key, format!("{name}: {error}{remedy}")).to_string()
     };
     link::wrong_files(cluster).into_iter().map(said).collect()
 }
@@ -177,6 +189,14 @@ fn describe(listener: &Listener, config: &Config) -> String {
         _ => "password",
     };
     format!("  {}  {}://{}{path}  {who}", listener.name, listener.scheme(), listener.bind)
+}
+
+/// `  cluster  plant  on 127.0.0.1:7946  expected_size 3  seeds n1:7946, n2:7946`
+fn describe_cluster(cluster: &Cluster) -> String {
+    let Cluster { name, bind, expected_size, .. } = cluster;
+    let tls = if cluster.tls.is_some() { "  TLS" } else { "" };
+    let seeds = if cluster.seeds.is_empty() { "none".to_owned() } else { cluster.seeds.join(", ") };
+    format!("  cluster  {name}  on {bind}{tls}  expected_size {expected_size}  seeds {seeds}")
 }
 
 #[cfg(test)]

@@ -26,6 +26,12 @@ pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    // Before anything is made on the disk.
+    let wrong = config::wrong_files(&config, &places);
+    if !wrong.is_empty() {
+        eprintln!("{}", wrong.join("\n"));
+        return ExitCode::from(USAGE);
+    }
     let writer = match LogWriter::start(std::io::stderr()) {
         Ok(writer) => writer,
         Err(error) => {

@@ -35,6 +35,8 @@ pub struct NoRoom<W> {
     waiting: VecDeque<Waiting<W>>,
     waiting_bytes: usize,
     tried_at: u64,
+    /// While something of that may still be refused.
+    trying_until: u64,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ impl Short {
 
 impl<W> Default for NoRoom<W> {
     fn default() -> Self {
-        Self { topics: HashMap::new(), waiting: VecDeque::new(), waiting_bytes: 0, tried_at: 0 }
+        Self { topics: HashMap::new(), waiting: VecDeque::new(), waiting_bytes: 0, tried_at: 0, trying_until: 0 }
     }
 }
 
@@ -81,6 +83,11 @@ impl<W> NoRoom<W> {
         self.waiting_bytes >= WAITING_BYTES_MAX || self.topics.get(topic).is_some_and(|short| !short.is_over(now))
     }
 
+    /// Whether a message waits, or is on its way once more and may be refused again.
+    pub fn is_waited_for(&self, now: u64) -> bool {
+        !self.waiting.is_empty() || self.trying_until > now
+    }
+
     /// What is to be sent again now, in order; while it is on its way its topics stay short.
     pub fn to_try(&mut self, now: u64) -> VecDeque<Waiting<W>> {
         if now.saturating_sub(self.tried_at) < SHORT_MS {
@@ -88,6 +95,9 @@ impl<W> NoRoom<W> {
         }
         self.tried_at = now;
         self.waiting_bytes = 0;
+        if !self.waiting.is_empty() {
+            self.trying_until = now + SHORT_MS;
+        }
         for short in self.topics.values_mut().filter(|short| short.waiting > 0) {
             *short = Short { until: now + SHORT_MS, waiting: 0 };
         }
@@ -130,6 +140,7 @@ mod tests {
         assert!(room.is_short(6_200, "t") && !room.look(6_200), "nothing may overtake what waits");
         assert_eq!(tried(&mut room, 6_300), [1, 2]);
         assert!(room.is_short(7_200, "t") && !room.look(7_200), "it is on its way");
+        assert!(room.is_waited_for(7_200) && !room.is_waited_for(7_300));
         // One more time refused.
         refuse_and_wait(&mut room, 7_250, 1);
         assert_eq!(tried(&mut room, 8_250), [1]);

@@ -46,6 +46,8 @@ pub struct PublishLegs<W> {
     /// The end of all frames, and up to where they were given to the connection there is now.
     end: u64,
     sent: u64,
+    /// Up to where they were given to processes of the node that are gone.
+    sent_before: u64,
     /// Whether frames may be given to a connection.
     connected: bool,
     /// The sequence of the last leg there ever was.
@@ -67,6 +69,7 @@ impl<W> Default for PublishLegs<W> {
             base: 0,
             end: 0,
             sent: 0,
+            sent_before: 0,
             connected: false,
             last: 0,
             window: WINDOW_BYTES_FIRST,
@@ -153,16 +156,18 @@ impl<W> PublishLegs<W> {
         self.connected = true;
         // It has had no chance to accept anything before.
         self.progress_at = now;
-        let (first_kept, was_sent) = (self.first_kept(), self.sent);
+        let first_kept = self.first_kept();
         match received {
             Some(received) => {
                 let next = self.legs.partition_point(|leg| leg.sequence <= received);
                 self.sent = self.legs.get(next).map_or(self.end, |leg| leg.start);
             }
             None => {
+                self.sent_before = self.sent_before.max(self.sent);
                 self.sent = first_kept;
+                let sent_before = self.sent_before;
                 self.each_frame(|leg, frame| {
-                    if leg.start < was_sent {
+                    if leg.start < sent_before {
                         resent(frame);
                     }
                 });
@@ -234,9 +239,10 @@ impl<W> PublishLegs<W> {
         self.legs.front().map(|leg| leg.sequence)
     }
 
-    /// The sequence of the first leg of which the other node has not been sent all.
+    /// The sequence of the first leg that no process of the other node has been sent whole.
     pub fn first_unsent(&self) -> Option<u64> {
-        self.legs.get(self.legs.partition_point(|leg| leg.end <= self.sent)).map(|leg| leg.sequence)
+        let sent = self.sent.max(self.sent_before);
+        self.legs.get(self.legs.partition_point(|leg| leg.end <= sent)).map(|leg| leg.sequence)
     }
 
     /// Whether no more should be added until [`has_room`](Self::has_room): what is added all the same is kept.
@@ -346,6 +352,24 @@ mod tests {
         assert_eq!(again, 2, "the fourth had not come");
         assert_eq!(unsent(&legs), [0x82, 2, 0x83, 3, 4, 4]);
         assert_eq!(accept(&mut legs, 4), [2, 3, 4]);
+    }
+
+    #[test]
+    fn what_a_process_that_is_gone_was_sent_counts_as_sent() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_| {});
+        push(&mut legs, 1, 2);
+        push(&mut legs, 2, 2);
+        legs.sent(3);
+        assert_eq!(legs.first_unsent(), Some(2), "not whole");
+        legs.sent(1);
+        push(&mut legs, 3, 2);
+        legs.disconnect();
+        let mut again = 0;
+        legs.connect(0, None, |_| again += 1);
+        assert_eq!((again, legs.first_unsent()), (2, Some(3)));
+        legs.connect(0, None, |_| again += 1);
+        assert_eq!((again, legs.first_unsent()), (4, Some(3)));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! 2. Who refuses is not asked again: the next node is, and when no connected member takes it, everybody is asked for any member. When that fails too the message *waits*, with its
 //!    publisher, and is offered again; one of a group goes ahead, and the others follow when that one was taken.
 //! 3. A node that is *gone* has perhaps given what it had been sent to members. QoS 1 goes to others at once. A message of QoS 2 that may have been sent to a member is *in
-//!    doubt*: it goes to nobody else until the same process of that node is back, and says what became of it.
+//!    doubt*: it goes to nobody else. When the node is back it gets once more what it had not accepted: the same process says what became of it, another one knows from its disk
+//!    what its members have. What a member without a disk had accepted is dropped, as it must not go to another [MQTT-4.8.2-5].
 //! 4. When this node itself was given up by the others, it stands *apart*: it gives nothing to anybody, and what it has given is in doubt, until it has registered anew.
 //!
 //! # Invariants
@@ -32,7 +33,7 @@ use hashbrown::HashMap;
 use holdfast_raft::NodeId;
 use holdfast_storage::{ItemId, OwnerId};
 
-use crate::mqtt::QoS;
+use crate::mqtt::{Message, QoS};
 
 pub use choosing::{Choice, Keeper, Offer, Refusals, Slot, Wanted, choose};
 
@@ -263,6 +264,20 @@ impl<L: Copy> ShareGroups<L> {
         }
         self.offer_anew(anew, &mut actions);
         actions
+    }
+
+    /// The node is live again. What it may have received before it was given up, and has not accepted, goes to it once more, with the same sequences: a process that has it knows it by them.
+    pub fn resend(&mut self, node: NodeId) -> Vec<(u64, Wanted, Arc<str>, Arc<Message>)> {
+        let Some(of) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        let accepted = of.accepted_up_to;
+        let again = of.given.iter_mut().filter(|given| given.in_doubt && given.sequence > accepted);
+        let again = again.map(|given| {
+            given.in_doubt = false;
+            (given.sequence, given.asked, given.offer.share.clone(), given.offer.message.clone())
+        });
+        again.collect()
     }
 
     /// A process of the node answers, which has seen everything of this shard up to `received`. What was in doubt and has not come there is not; of the rest it says what became

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_storage::Value;
 
-use crate::mqtt::{PacketId, QoS, SubscriptionOptions};
+use crate::mqtt::{MessageId, PacketId, QoS, SubscriptionOptions};
 use crate::session::{Item, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::bytes::{Sink as _, Source};
@@ -19,6 +19,7 @@ const ACCEPTED: u8 = 4;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const SHARED: u8 = 0x10;
+const IDENTIFIED: u8 = 0x20;
 
 /// Where the value of a message says when it expires: behind version, kind, flags, packet identifier and size.
 const EXPIRES_AT: usize = 1 + 1 + 1 + 2 + 4;
@@ -128,7 +129,10 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
     let retain = if queued.retain { RETAIN } else { 0 };
     let expires = if expires_at.is_some() { EXPIRES } else { 0 };
     let shared = if queued.share.is_some() { SHARED } else { 0 };
-    out.u8(queued.qos as u8 | retain | expires | shared);
+    // Of a message that is on disk alone the item is never written again.
+    let id = queued.share.as_ref().and(queued.message()).map(|message| message.id);
+    let identified = if id.is_some() { IDENTIFIED } else { 0 };
+    out.u8(queued.qos as u8 | retain | expires | shared | identified);
     out.u16(packet_id.map_or(0, PacketId::get));
     out.u32(size);
     if let Some(at) = expires_at {
@@ -137,24 +141,55 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
     if let Some(share) = &queued.share {
         out.text(share);
     }
+    if let Some(id) = id {
+        out.u64(id.node);
+        out.u16(id.shard);
+        out.u64(id.sequence);
+    }
     for id in queued.subscription_ids.as_slice() {
         out.u32(*id);
     }
 }
 
-fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored> {
+/// The id of the message of an item, if that says so: it does for messages of share groups, which no other session of the group may get.
+pub fn shared_message(bytes: &[u8]) -> Option<MessageId> {
+    let mut source = Source(bytes);
+    let is_message = source.u8()? == VERSION && source.u8()? == MESSAGE;
+    is_message.then(|| decode_queued_head(&mut source)).flatten()?.id
+}
+
+/// The part of it that has fields of its own.
+struct QueuedHead {
+    flags: u8,
+    packet_id: Option<PacketId>,
+    stored: StoredBody,
+    share: Option<Arc<str>>,
+    id: Option<MessageId>,
+}
+
+fn decode_queued_head(source: &mut Source<'_>) -> Option<QueuedHead> {
     let flags = source.u8()?;
     let packet_id = PacketId::new(source.u16()?);
     let size = source.u32()?;
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
     let share = if flags & SHARED == 0 { None } else { Some(source.text()?.into()) };
+    let id = if flags & IDENTIFIED == 0 {
+        None
+    } else {
+        Some(MessageId { node: source.u64()?, shard: source.u16()?, sequence: source.u64()? })
+    };
+    Some(QueuedHead { flags, packet_id, stored: StoredBody { size, expires_at }, share, id })
+}
+
+fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored> {
+    let QueuedHead { flags, packet_id, stored, share, .. } = decode_queued_head(source)?;
     let mut ids = Vec::new();
     while !source.0.is_empty() {
         ids.push(source.u32()?);
     }
     let queued = Queued {
         position,
-        body: QueuedBody::Stored(StoredBody { size, expires_at }),
+        body: QueuedBody::Stored(stored),
         qos: QoS::from_u8(flags & 3)?,
         retain: flags & RETAIN != 0,
         subscription_ids: SubscriptionIds::from_slice(&ids),

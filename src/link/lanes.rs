@@ -52,6 +52,7 @@ pub(super) enum End {
     Network(#[from] io::Error),
     #[error("closed by the peer")]
     Closed,
+    /// A node that ends in good order closes its connections: this is how others know one that does not.
     #[error("nothing heard for {} s", SILENCE_MAX.as_secs())]
     Silent,
     #[error("a frame of {0} bytes, and {FRAME_BYTES_MAX} are the most")]

@@ -198,6 +198,16 @@ impl Links {
         self.shared().look_at(address, PlaceKind::Seed)
     }
 
+    /// The seeds where no node was found at the last look, in their order, and why.
+    pub fn seeds_without_nodes(&self) -> Vec<(String, String)> {
+        let places = self.shared().places.lock();
+        let seeds = places.iter().filter(|(_, place)| place.kind == PlaceKind::Seed);
+        let mut without: Vec<_> =
+            seeds.filter_map(|(seed, place)| Some((seed.clone(), place.trouble.clone()?))).collect();
+        without.sort();
+        without
+    }
+
     /// The id of the cluster that this node belongs to, once it does: nodes of another one of the same name are refused from then on.
     pub fn set_cluster_id(&self, id: u128) {
         *self.shared().cluster_id.lock() = id;

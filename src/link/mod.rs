@@ -105,6 +105,11 @@ pub trait Receiver: Send + Sync + 'static {
     /// One of the two is up no longer.
     fn down(&self, peer: &Arc<Peer>);
 
+    /// Whether the peer has said that it stops: that its link ends then is no trouble.
+    fn has_stopped(&self, _peer: &Peer) -> bool {
+        false
+    }
+
     /// A frame that the peer sent by [`Links::send`]. `payload` has 4 MiB at the most.
     fn frame(&self, from: &Arc<Peer>, lane: Lane, kind: u8, payload: Bytes);
 

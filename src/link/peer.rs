@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::dials::{Dials, Outcome};
 use super::handshake::Introduced;
 use super::hello::{Hello, Purpose};
-use super::lanes::{Connection, TOLD};
+use super::lanes::{Connection, End, TOLD};
 use super::outbound::{Outbound, Pushed};
 use super::refusal::{Failure, Refusal, Warning};
 use super::shared::{PEERS_MAX, Shared, seen, stopped};
@@ -448,7 +448,11 @@ impl Life {
         self.linked_at = Instant::now();
         self.shared.counts.downs.fetch_add(1, Relaxed);
         let Peer { name, id, .. } = &*self.peer;
-        tracing::warn!(event = "link_down", node = &**name, %id, why, "the link to another node is down");
+        if is_planned(why, *self.shared.stop.borrow(), self.shared.receiver.has_stopped(&self.peer)) {
+            tracing::info!(event = "link_down", node = &**name, %id, why, "the link to another node has ended, as one of the two stops");
+        } else {
+            tracing::warn!(event = "link_down", node = &**name, %id, why, "the link to another node is down");
+        }
         self.shared.receiver.down(&self.peer);
     }
 
@@ -566,5 +570,23 @@ impl Life {
         if peers.get(&self.peer.id).is_some_and(|handle| Arc::ptr_eq(handle, &self.handle)) {
             peers.remove(&self.peer.id);
         }
+    }
+}
+
+/// Whether a link ends because one of the two nodes does: this one (`stops`), or the other one, which then closes its connections and does not fall silent.
+fn is_planned(why: &str, stops: bool, peer_has_stopped: bool) -> bool {
+    stops || (peer_has_stopped && why != End::Silent.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_ends_with_its_node_is_no_trouble() {
+        assert!(is_planned("the links end", true, false));
+        assert!(is_planned(&End::Closed.to_string(), false, true));
+        assert!(!is_planned(&End::Closed.to_string(), false, false), "killed, or cut off");
+        assert!(!is_planned(&End::Silent.to_string(), false, true), "the others gave up one that is frozen");
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::handshake::{dial_one, resolve};
 use super::hello::Purpose;
 use super::refusal::{Failure, Refusal, Warning};
-use super::shared::{PlaceKind, Shared, backoff, stopped};
+use super::shared::{Place, PlaceKind, Shared, backoff, stopped};
 
 /// Places that are looked at, at one time.
 const PLACES_MAX: usize = 256;
@@ -32,14 +32,14 @@ impl Shared {
         if let Some(known) = places.get_mut(place) {
             // A place that was told of may become a seed, and stays one.
             if kind == PlaceKind::Seed {
-                *known = PlaceKind::Seed;
+                known.kind = PlaceKind::Seed;
             }
             return true;
         }
         if places.len() >= PLACES_MAX {
             return false;
         }
-        places.insert(place.to_owned(), kind);
+        places.insert(place.to_owned(), Place { kind, trouble: None });
         drop(places);
         let seeker = Seeker {
             shared: Arc::clone(self),
@@ -74,6 +74,7 @@ impl Seeker {
             let is_over = tokio::select! {
                 found = self.look() => {
                     failures = if found { 0 } else { failures + 1 };
+                    self.tell((!found).then(|| self.last_error.clone()));
                     if found {
                         found_at = Instant::now();
                     }
@@ -99,11 +100,19 @@ impl Seeker {
 
     fn gives_up(&self, found_at: Instant) -> bool {
         let mut places = self.shared.places.lock();
-        let gives_up = found_at.elapsed() >= GIVE_UP_AFTER && places.get(&self.place) == Some(&PlaceKind::Told);
+        let gives_up = found_at.elapsed() >= GIVE_UP_AFTER
+            && places.get(&self.place).is_some_and(|place| place.kind == PlaceKind::Told);
         if gives_up {
             places.remove(&self.place);
         }
         gives_up
+    }
+
+    /// Says to people why no node is there, or that one is.
+    fn tell(&self, trouble: Option<String>) {
+        if let Some(place) = self.shared.places.lock().get_mut(&self.place) {
+            place.trouble = trouble;
+        }
     }
 
     /// Looks at all addresses of the place. Whether there is a node at one of them.

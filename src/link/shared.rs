@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub counts: LinkCounts,
     pub peers: RwLock<HashMap<NodeId, Arc<PeerHandle>>>,
     /// Places where nodes are looked for, beside the seeds: what peers told, and how many there are.
-    pub places: Mutex<HashMap<String, PlaceKind>>,
+    pub places: Mutex<HashMap<String, Place>>,
     pub runtime: Handle,
     /// Becomes true at the end; every task holds a receiver for as long as it runs.
     pub stop: watch::Sender<bool>,
@@ -44,6 +44,13 @@ pub(super) struct Shared {
     pub ups: watch::Sender<u64>,
     pub started: Instant,
     attempts: AtomicU64,
+}
+
+/// Where nodes are looked for.
+pub(super) struct Place {
+    pub kind: PlaceKind,
+    /// Why no node was found there the last time; `None` when one was, or before the first look has ended.
+    pub trouble: Option<String>,
 }
 
 /// Who named a place.

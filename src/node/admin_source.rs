@@ -45,6 +45,8 @@ pub(super) struct Local {
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
+    /// The listeners let clients in, or have done so.
+    pub opened: watch::Receiver<bool>,
     /// The node is about to end.
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
@@ -79,10 +81,14 @@ impl Local {
     pub fn ready(&self) -> Vec<view::Check> {
         let mut checks = self.startup();
         checks.extend(self.live());
-        let open: Vec<_> = self.listeners.iter().map(|listener| listener.config.name.as_str()).collect();
-        let stopping = *self.stopping.borrow();
-        let detail = if stopping { "closed".to_owned() } else { open.join(", ") };
-        checks.push(view::Check::new("listeners", !stopping, detail));
+        let names: Vec<_> = self.listeners.iter().map(|listener| listener.config.name.as_str()).collect();
+        let (opened, stopping) = (*self.opened.borrow(), *self.stopping.borrow());
+        let detail = match (opened, stopping) {
+            (_, true) => "closed".to_owned(),
+            (false, false) => format!("not yet open: {}", names.join(", ")),
+            (true, false) => names.join(", "),
+        };
+        checks.push(view::Check::new("listeners", opened && !stopping, detail));
         checks.push(view::Check::new(
             "not_stopping",
             !stopping,

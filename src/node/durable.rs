@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -165,6 +165,8 @@ pub(super) fn take_up(
     stored[0].given_back = std::mem::take(&mut found.given_back);
     found.give_marks(&mut stored, &mut entries);
     found.give_copies(&mut stored, &mut entries);
+    let in_groups = Arc::new(std::mem::take(&mut found.shared));
+    stored.iter_mut().for_each(|stored| stored.shared = in_groups.clone());
     found.check_node(node)?;
     let unreadable = take_up_retained(opened, shared, &mut found, &mut entries);
     match unreadable {
@@ -227,6 +229,8 @@ struct Found {
     given_back: Vec<(OwnerId, Vec<Queued>)>,
     marks: Vec<(ItemId, Mark)>,
     copies: Vec<(OwnerId, CopyHeader, Vec<RecoveredItem>)>,
+    /// The messages for share groups that sessions have.
+    shared: HashSet<MessageId>,
 }
 
 impl Found {
@@ -282,6 +286,7 @@ impl Found {
             if item == journal::HEADER {
                 header = Some(Header::decode(&value).ok_or(unknown)?);
             } else {
+                self.shared.extend(journal::shared_message(&value));
                 restored.push((item, journal::decode_item(item, &value).ok_or(unknown)?));
             }
         }
@@ -296,7 +301,7 @@ impl Found {
     /// client, of which one has gone elsewhere and come back, the older one goes.
     fn leave_solitude(&mut self, entries: &mut Vec<Entry>) -> Vec<LeaseImage> {
         self.sessions.sort_by_key(|(_, header, _)| std::cmp::Reverse(header.began));
-        let mut clients = hashbrown::HashSet::new();
+        let mut clients = HashSet::new();
         self.sessions.retain(|(owner, header, _)| {
             let newest = clients.insert(header.client_id.clone());
             if !newest {

@@ -47,7 +47,8 @@ use crate::shard::mailbox::Event;
 use crate::shard::{ControlPlane, Deadlines, Shared};
 
 use admin_source::{Alone, Local};
-use cluster::{ClusterError, ClusterPlane, Membership, left_cluster};
+pub use cluster::left_cluster;
+use cluster::{ClusterError, ClusterPlane, Membership, note_left};
 use control::StandalonePlane;
 use durable::TakenUp;
 
@@ -75,7 +76,7 @@ pub enum StartError {
     #[error("{0}")]
     Cluster(#[from] ClusterError),
     #[error(
-        "the node of data directory {} has left the cluster \"{cluster}\" for good. Give it an empty data directory to join as a new node; \
+        "the node of data directory {} has left the cluster \"{cluster}\" for good, or was taken out. Give it an empty data directory to join as a new node; \
          `holdfast data export` reads what is in this one",
         dir.display()
     )]
@@ -159,7 +160,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
-    let local = Arc::new(local(config, &parts, &stopping));
+    let local = Arc::new(local(config, &parts, (&opened, &stopping)));
     let membership = runtime.block_on(plane.begin(config, &parts, alone, (local, &admin_port), open))?;
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
@@ -172,6 +173,11 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     closed.map_err(StartError::End)?;
     match (&plane, &config.cluster) {
         (Plane::Clustered(plane), Some(cluster)) if plane.is_removed() => {
+            let noted = config.node.data_dir.as_deref().map_or(Ok(()), |dir| note_left(dir, &cluster.name));
+            if let Err(error) = noted {
+                // The next start is told anew by the others.
+                warn!(event = "removed", %error, "it cannot be written down that this node is no member any more");
+            }
             Err(StartError::Removed { cluster: cluster.name.clone() })
         }
         _ => Ok(()),
@@ -196,13 +202,18 @@ fn refuse_who_has_left(config: &Config) -> Result<(), StartError> {
     read.map_or(Ok(()), |cluster| Err(StartError::Left { dir: dir.clone(), cluster }))
 }
 
-fn local(config: &Config, parts: &Parts, stopping: &watch::Receiver<bool>) -> Local {
+fn local(
+    config: &Config,
+    parts: &Parts,
+    (opened, stopping): (&watch::Receiver<bool>, &watch::Receiver<bool>),
+) -> Local {
     Local {
         shared: parts.shared.clone(),
         refusals: parts.refusals.clone(),
         listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
         storage: parts.storage.clone(),
         name: config.node.name.as_str().into(),
+        opened: opened.clone(),
         stopping: stopping.clone(),
         census: Default::default(),
     }

@@ -439,6 +439,10 @@ impl Shard {
         }
         self.note_seen(id);
         match (publish.share, only) {
+            // A member has it since before this process began.
+            (Some(_), _) if publish.resend && self.shared_before.0.contains(&id) => {
+                self.answer_peer(of, AnswerFrame::Settled { sequence: id.sequence });
+            }
             (Some((share, detached)), _) => self.share_from_peer(share, detached, &outgoing),
             (None, Some((orphan, earlier))) => {
                 self.route_to_inherited(&outgoing, orphan, MessageId { sequence: earlier, ..id });

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use slab::Slab;
 
 use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
@@ -59,7 +59,7 @@ use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::ReasonCode;
+use crate::mqtt::{MessageId, ReasonCode};
 use crate::session::{Queued, Session, Turn};
 use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 
@@ -176,6 +176,8 @@ pub struct Shard {
     /// The sessions that are written down.
     by_owner: HashMap<OwnerId, SessionKey>,
     keeping: Keeping,
+    /// The messages for share groups that sessions had when the process began, and until when it matters.
+    shared_before: (Arc<HashSet<MessageId>>, u64),
     /// Messages that were given back and have to be read before anybody can be offered them.
     offered: HashMap<Ticket, Vec<Queued>>,
     connections: Slab<Connection>,
@@ -247,6 +249,7 @@ impl Shard {
             control,
             by_owner: HashMap::new(),
             keeping: Keeping::new(storage, defers, shared.clustered, shared.copies),
+            shared_before: Default::default(),
             offered: HashMap::new(),
             sessions: Slab::new(),
             by_client: HashMap::default(),

@@ -16,7 +16,6 @@ use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
 use tracing::info;
 
 use crate::cluster::session_move::{Claim, GivingEvent, Patience, SessionFrame, Source, TakingEvent};
-use crate::link::frame::DataFrame;
 use crate::mqtt::{AckKind, MessageId, PacketId};
 use crate::session::{Answer, Seen};
 use crate::subscriptions::SessionKey;
@@ -212,8 +211,7 @@ impl Shard {
             }
             self.move_marked(from, index);
         } else if let Some(slot) = self.peers.slot_of(holder) {
-            let sequence = self.next_message_id().sequence;
-            self.push_leg(slot, sequence, None, &DataFrame::Mark { sequence, index });
+            self.send_mark(slot, index);
         }
     }
 

@@ -62,6 +62,8 @@ pub(super) struct Peer {
     waiting: Vec<ConnectionKey>,
     /// What it has refused for lack of room.
     no_room: NoRoom<PromiseKey>,
+    /// A mark that must not come before that.
+    held_mark: Option<u64>,
     /// It was last told of the node that it has accepted nothing for a while.
     told_stuck: bool,
 }
@@ -204,8 +206,10 @@ impl Shard {
                     run: None,
                     waiting: Vec::new(),
                     no_room: NoRoom::default(),
+                    held_mark: None,
                     told_stuck: false,
                 }));
+                self.give_again(slot, node);
             }
         }
         self.tell_owed(slot);
@@ -444,6 +448,24 @@ impl Shard {
         slots_of(nodes).any(|slot| self.peers.get_mut(slot).is_some_and(|peer| peer.no_room.is_short(now, topic)))
     }
 
+    /// Tells a node that this shard routes by the state of `index`: behind everything that it was sent before, and behind what it has no room for, which it may have to take for a
+    /// session that goes away from it then.
+    pub(super) fn send_mark(&mut self, slot: NodeSlot, index: u64) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(slot) else { return };
+        peer.held_mark = peer.held_mark.max(Some(index));
+        if !peer.no_room.is_waited_for(now) {
+            self.send_held_mark(slot);
+        }
+    }
+
+    fn send_held_mark(&mut self, slot: NodeSlot) {
+        if let Some(index) = self.peers.get_mut(slot).and_then(|peer| peer.held_mark.take()) {
+            let sequence = self.next_message_id().sequence;
+            self.push_leg(slot, sequence, None, &DataFrame::Mark { sequence, index });
+        }
+    }
+
     /// Sends what was refused once more, and reads on from those whose messages were held for it.
     fn try_again_for_room(&mut self) {
         if self.peers.short == 0 {
@@ -453,11 +475,15 @@ impl Shard {
         for slot in slots_of(self.peers.short) {
             let Some(peer) = self.peers.get_mut(slot) else { continue };
             let again = peer.no_room.to_try(now);
-            if peer.no_room.look(now) {
+            let (is_short, is_over) = (!peer.no_room.look(now), !peer.no_room.is_waited_for(now));
+            if !is_short {
                 self.peers.short &= !(1 << slot);
             }
             for Waiting { frame, wait, since, .. } in again {
                 self.send_again(slot, &frame, wait, now.saturating_sub(since));
+            }
+            if is_over {
+                self.send_held_mark(slot);
             }
         }
         self.read_on();

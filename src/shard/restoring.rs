@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use holdfast_raft::Command;
 use holdfast_storage::{ItemId, OwnerId};
 
 use crate::cluster::copies::receiving::Copies;
+use crate::limits;
 use crate::mqtt::MessageId;
 use crate::session::{Position, Queued, Restored, Session};
 use crate::subscriptions::SessionKey;
@@ -36,6 +38,8 @@ pub struct Stored {
     pub marks: Vec<(ItemId, MessageId)>,
     /// Copies of the sessions of shards of other nodes.
     pub copies: Copies,
+    /// The messages for share groups that are in any session of the node.
+    pub shared: Arc<HashSet<MessageId>>,
 }
 
 /// Routes that are proposed together.
@@ -47,6 +51,7 @@ impl Shard {
         let shared = self.shared.clone();
         self.keeping.keep_marks(shared.node_tag, (self.id, self.mail.len() as u16), &stored.marks);
         stored.marks.iter().for_each(|(_, id)| self.moves.note_before(*id));
+        self.shared_before = (stored.shared, self.now + limits::SHARE_DOUBT_MS);
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for session in stored.sessions {

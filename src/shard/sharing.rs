@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use holdfast_raft::NodeId;
 use smallvec::SmallVec;
 
 use crate::cluster::share_groups::{Action, Actions, Bounds, Choice, Dropped, Keeper, Offer, Refusals, Wanted, choose};
@@ -150,6 +151,17 @@ impl Shard {
         }
     }
 
+    /// A node that was given up is live: what it may have had before goes to it again, before anything else.
+    pub(super) fn give_again(&mut self, slot: NodeSlot, node: NodeId) {
+        for (sequence, wanted, share, message) in self.share_groups.resend(node) {
+            let outgoing = Outgoing::from_message(&message);
+            let mut frame = frame_of(&outgoing, self.now, None);
+            (frame.sequence, frame.resend) = (sequence, true);
+            frame.share = Some((&share, wanted == Wanted::Any));
+            self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
+        }
+    }
+
     /// Carries out what the machine says.
     pub(super) fn carry_out_shares(&mut self, actions: Actions<Leg>) {
         for action in actions {
@@ -189,6 +201,9 @@ impl Shard {
 
     /// What time moves on. Called ten times in a second.
     pub(super) fn look_after_shares(&mut self) {
+        if self.now > self.shared_before.1 {
+            self.shared_before = Default::default();
+        }
         let actions = self.share_groups.tick(self.now);
         if !actions.is_empty() {
             self.carry_out_shares(actions);

@@ -10,7 +10,7 @@ use holdfast_cluster_tests::transport::PATIENCE;
 use holdfast_cluster_tests::wire::{Version, reason};
 use serde_json::Value;
 
-use crate::{HEALED, NOTICED, shared};
+use crate::{HEALED, NOTICED, STALL_OF_LEADER, shared};
 
 const STATUS: &str = "/api/v1/cluster/status";
 
@@ -153,7 +153,10 @@ fn a_list_of_clients_is_the_same_from_each_node_and_names_who_is_missing() {
         });
         let on_the_dead = format!("/api/v1/clients/{}", on.client_id(&name(N3)));
         let said = cluster.node(node).ask(&on_the_dead);
-        assert!(said.as_ref().is_some_and(|(status, body)| *status == 503 && body.contains("n3")), "{said:?}");
+        assert!(
+            said.as_ref().is_some_and(|(status, body)| *status == 503 && body.contains("waits there until n3 is back")),
+            "{said:?}"
+        );
     }
     drop(crowd);
 }
@@ -232,6 +235,10 @@ fn a_node_that_waits_for_the_others_says_so() {
         node.ask("/health/ready")
             .is_some_and(|(status, body)| status == 503 && body.contains("joining: this node is in no cluster"))
     });
+    until("it names the seeds that it does not reach, and opens no listener", NOTICED, || {
+        let said = node.ask("/health/ready").map(|(_, body)| body).unwrap_or_default();
+        said.contains("; seed ") && said.contains("2 are missing") && said.contains("not yet open")
+    });
     assert_eq!(node.ask("/health/live").map(|(status, _)| status), Some(200));
     assert_eq!(node.ask("/health/startup").map(|(status, _)| status), Some(503));
     assert_eq!(node.ask("/health/cluster").map(|(status, _)| status), Some(503));
@@ -258,6 +265,9 @@ fn a_node_joins_where_it_is_told_to() {
         get(broker.admin(), "/health/ready", PATIENCE)
             .is_ok_and(|(_, body)| body.contains("joining: this node is in no cluster"))
     });
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let (status, said) = command("/api/v1/cluster/join", &format!("{{\"address\":\"{gone}\"}}"));
+    assert!(status == 503 && said.contains(&format!("found at {gone}: Connection refused")), "{status}: {said}");
     let (status, said) = command("/api/v1/cluster/join", &join);
     assert_eq!(status, 200, "{said}\n{}", broker.log().text());
     until("all see it", HEALED, || {
@@ -360,6 +370,49 @@ fn a_dead_node_is_taken_out() {
     cluster.node(N3).wipe();
     cluster.start([N3]);
     only(&cluster, &[N1, N2, N3]);
+}
+
+/// It lives in the state until its lease is over, and cannot agree to anything: its link is gone, or, if it hangs, the leader does not hear it.
+#[test]
+fn none_leaves_when_another_has_just_died() {
+    for hangs in [false, true] {
+        let cluster = Cluster::three();
+        let on = ClusterStage::new(&cluster);
+        let dies = cluster.wait_for_leader();
+        let rest = cluster.followers();
+        let (goes, stays) = (rest[0], rest[1]);
+        let wound = hangs.then(|| cluster.freeze(dies));
+        if !hangs {
+            cluster.kill([dies]);
+        }
+        let (status, refused) = cluster.node(goes).command("/api/v1/cluster/leave", "");
+        let why = format!("{status}: {refused}\n{}", cluster.node(stays).log().text());
+        assert!(status == 409 && refused["message"].as_str().is_some_and(|said| said.contains("no majority")), "{why}");
+        cluster.agree_within([goes, stays], STALL_OF_LEADER);
+        let mut subscriber = on.v5(stays, "s");
+        subscriber.subscribe(on.topic("t"), 1);
+        on.v5(goes, "p").publish(on.topic("t"), "served", 1);
+        assert_eq!(subscriber.take().payload, b"served");
+        drop(wound);
+        if !hangs {
+            cluster.start([dies]);
+        }
+        only(&cluster, &[N1, N2, N3]);
+    }
+}
+
+/// Without a quorum nobody can tell who is dead.
+#[test]
+fn without_a_quorum_nobody_is_taken_out() {
+    let cluster = Cluster::three();
+    cluster.kill([N2, N3]);
+    until("it knows", NOTICED, || status(cluster.node(N1))["quorum"] == false);
+    let (status, refused) = cluster.node(N1).command("/api/v1/cluster/force-leave", r#"{"node":"n2"}"#);
+    assert!(status == 503 && refused["code"] == "no_quorum", "{status}: {refused}");
+    let (status, refused) = cluster.node(N1).command("/api/v1/cluster/leave", "");
+    assert!(status == 503 && refused["code"] == "no_quorum", "{status}: {refused}");
+    cluster.start([N2]);
+    cluster.agree_within([N1, N2], HEALED);
 }
 
 /// The leader says who it is, but not all the time; the other one knows why it waits. (The nodes of the harness look for their own three at fixed addresses, so it is a fourth.)

@@ -100,6 +100,8 @@ fn play(rounds: u32, settle_every: u32, name: &str) {
             of_nodes.iter().for_each(Round::cut);
         });
         if let Harm::Stop(node) = harm {
+            // Wills that are still on their way would come to a node whose sessions are away.
+            cast.settle_on(&addresses, turn, &history, &mut checker);
             assert!(cluster.node(node).stop(Duration::from_secs(20)).success());
         }
         history.record(Event::Killed);

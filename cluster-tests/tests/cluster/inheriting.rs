@@ -74,7 +74,8 @@ fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
                         }
                         while under_way.len() < 50 && !done.load(Ordering::Relaxed) {
                             let packet_id = publisher.packet_id();
-                            let publish = Publish::new(on.topic(&format!("a/{name}")), format!("{name}{number}")).qos(qos, packet_id);
+                            let publish = Publish::new(on.topic(&format!("a/{name}")), format!("{name}{number}"))
+                                .qos(qos, packet_id);
                             publisher.send_publish(&publish);
                             under_way.push_back(packet_id);
                             number += 1;
@@ -194,7 +195,8 @@ fn two_nodes_are_destroyed_one_after_the_other() {
     for session in 0..SESSIONS {
         let (mut client, ack) = on.connect_within(session % 3, &on.kept(&format!("s{session}")), HEALED);
         assert!(ack.session_present, "s{session}");
-        let messages: Vec<String> = client.take_until(&(number - 1).to_string()).iter().map(|message| message.text()).collect();
+        let messages: Vec<String> =
+            client.take_until(&(number - 1).to_string()).iter().map(|message| message.text()).collect();
         let expected: Vec<String> = (0..number - 1).map(|number| number.to_string()).collect();
         assert_eq!(messages, expected, "s{session}");
         client.disconnect();

@@ -131,7 +131,7 @@ fn a_node_that_does_not_start_is_named_with_its_log() {
     let output = elsewhere(&folder, &["--nodes", "1", "--port-base", &port]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("n1 did not start") && said.contains(&port), "{said}");
+    assert!(said.contains("n1 did not start") && said.contains(&port) && said.contains("--port-base 0"), "{said}");
 }
 
 #[test]
@@ -148,4 +148,31 @@ fn nodes_that_outlived_a_kill_are_stopped_by_the_next_start() {
     let table_now = second.until("--kill n1");
     assert!(!is_ready(admin(&table, "n1")) && is_ready(admin(&table_now, "n1")));
     assert_eq!(second.stop().code(), Some(0));
+}
+
+#[test]
+fn a_node_that_has_left_is_told_so_until_it_is_a_new_one() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let folder = place.path().join("dev");
+    let mut running = dev(&folder, &[]);
+    let table = running.until("--kill n2");
+    let left = run(&["cluster", "leave", "--admin", &admin(&table, "n3").to_string()]);
+    assert_eq!(left.status.code(), Some(0), "{}", stderr(&left));
+    assert!(String::from_utf8_lossy(&left.stdout).contains("its process has ended"));
+    running.until("n3 is no member of the cluster");
+    let rows = elsewhere(&folder, &["--status"]);
+    let rows = String::from_utf8_lossy(&rows.stdout).into_owned();
+    assert!(rows.lines().any(|line| line.contains("n3") && line.ends_with("left")), "{rows}");
+
+    let remedy = format!("rm -rf {}", folder.join("n3/data").display());
+    let refused = elsewhere(&folder, &["--start", "n3"]);
+    assert!(refused.status.code() == Some(1) && stderr(&refused).contains(&remedy), "{}", stderr(&refused));
+    assert_eq!(running.stop().code(), Some(0));
+    let refused = elsewhere(&folder, &["--port-base", "0"]);
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains(&remedy), "{}", stderr(&refused));
+
+    std::fs::remove_dir_all(folder.join("n3/data")).expect("it is there");
+    let mut running = dev(&folder, &[]);
+    running.until("--kill n2");
+    assert_eq!(running.stop().code(), Some(0));
 }

@@ -1,72 +1,75 @@
 //! The duties of the leader.
 //!
-//! It answers renewals and expires who does not renew, registers nodes, proposes what is due, and changes the membership, one step at a time. All that it remembers for it is of its
+//! It answers renewals and expires who does not renew, registers nodes, and proposes what is due; who comes and who goes is in `members`. All that it remembers for it is of its
 //! term: another leader begins anew, from the state and from what nodes repeat.
+//!
+//! Without a majority nothing that it proposes is decided, and the log does not grow for that: of its own it has one proposal under way, of each node that registers one, and a batch that is sent again
+//! while it is under way is not proposed again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use openraft::ChangeMembers;
 use openraft::raft::ClientWriteResponse;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use super::turn::due;
-use super::{AGAIN, Inner, LeaveError, Recent};
+use super::{AGAIN, Inner, Recent};
 use crate::admission;
 use crate::clock::boot_ms;
 use crate::command::{Command, Incarnation, NodeId};
 use crate::entry::{Batch, BatchOrigin, Member, TypeConfig};
 use crate::liveness::{Answer, Asking, Renewals, Timing};
-use crate::membership::{MemberStep, Members, next_step};
-use crate::network::Answer as RpcAnswer;
+use crate::membership::{Members, Sounding};
 use crate::state_machine::{Held, encode_commands};
-use crate::wire::{Control, Lane, Message};
+use crate::wire::{Control, Message};
 
 /// A leader without a turn for so long has stood still, frozen or without a processor. In milliseconds.
 const STOOD_STILL_MS: u64 = 1000;
 /// Milliseconds for which a wish that is not repeated counts.
-const WISH_MS: u64 = 3000;
-/// Entries that a learner may lack to be counted as caught up.
-const CAUGHT_UP_ENTRIES: u64 = 64;
-/// A change of the membership that takes longer is given up and tried again.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
-/// Milliseconds for which nothing is proposed anew that has not been applied.
-const HOUSEKEEPING_MS: u64 = 1000;
-/// Between two lines about nodes that are refused.
-const REFUSED_LOG: Duration = Duration::from_secs(10);
-/// Answers of openraft that nobody reads, kept so that it does not complain.
-const ANSWERS_MAX: usize = 4096;
+pub(super) const WISH_MS: u64 = 3000;
+/// Batches of nodes whose answers are kept, by which one is known that is under way.
+const BATCHES_MAX: usize = 4096;
 
+/// Open as long as what was proposed may still be applied, or this leader knows no better.
 pub(super) type WriteAnswer =
     oneshot::Receiver<Result<ClientWriteResponse<TypeConfig>, openraft::error::ClientWriteError<u128, Member>>>;
 
 /// A member that is to go.
 #[derive(Debug, Clone)]
-struct Departing {
-    id: u128,
-    request: u64,
-    asker: u128,
+pub(super) struct Departing {
+    pub id: u128,
+    pub request: u64,
+    pub asker: u128,
+}
+
+/// Node, incarnation and number of a batch.
+type BatchId = (u128, Incarnation, u64);
+
+/// Of a node that registers.
+struct Registering {
+    run: u64,
+    /// When it was last proposed, and what became of that.
+    at: u64,
+    answer: Option<WriteAnswer>,
 }
 
 /// What a leader remembers in its term.
 pub(super) struct Lead {
     term: Option<u64>,
-    renewals: Renewals,
+    pub(super) renewals: Renewals,
     /// Who wants to be a member, under which name.
-    joining: Recent<String>,
-    /// Who was proposed to be registered, under which run.
-    registering: Recent<u64>,
-    departing: Option<(Departing, u64)>,
+    pub(super) joining: Recent<String>,
+    registering: HashMap<u128, Registering>,
+    pub(super) departing: Option<(Departing, u64)>,
+    /// Whether those are there who are to be the voters.
+    pub(super) sounding: Sounding,
     /// When it last had a turn.
     turned_at: u64,
-    /// When housekeeping was last proposed, and the answer to it.
-    kept: Option<(u64, WriteAnswer)>,
     /// When it last said that a node is refused.
-    refused_at: u64,
-    answers: VecDeque<WriteAnswer>,
+    pub(super) refused_at: u64,
+    /// What it has proposed itself, but for registrations.
+    own: Option<WriteAnswer>,
+    /// Batches of nodes under way.
+    batches: VecDeque<(BatchId, WriteAnswer)>,
 }
 
 impl Lead {
@@ -77,19 +80,28 @@ impl Lead {
             joining: HashMap::new(),
             registering: HashMap::new(),
             departing: None,
+            sounding: Sounding::default(),
             turned_at: 0,
-            kept: None,
             refused_at: 0,
-            answers: VecDeque::new(),
+            own: None,
+            batches: VecDeque::new(),
         }
     }
 
-    /// Takes the answer to a write, which says nothing that applying does not say.
-    pub fn await_answer(&mut self, answer: WriteAnswer) {
-        self.answers.push_back(answer);
-        while self.answers.len() > ANSWERS_MAX || self.answers.front_mut().is_some_and(|first| !is_open(first)) {
-            self.answers.pop_front();
+    /// Whether nothing is under way of what this leader has proposed itself.
+    pub fn is_idle(&mut self) -> bool {
+        !self.own.as_mut().is_some_and(is_open)
+    }
+
+    fn await_batch(&mut self, batch: BatchId, answer: WriteAnswer) {
+        self.batches.push_back((batch, answer));
+        while self.batches.len() > BATCHES_MAX || self.batches.front_mut().is_some_and(|(_, first)| !is_open(first)) {
+            self.batches.pop_front();
         }
+    }
+
+    fn is_under_way(&mut self, batch: BatchId) -> bool {
+        self.batches.iter_mut().any(|(other, answer)| *other == batch && is_open(answer))
     }
 
     /// A leader that has stood still has heard nobody meanwhile, and that says nothing of them: everybody has a full lease again.
@@ -100,13 +112,6 @@ impl Lead {
         self.turned_at = now;
     }
 
-    /// Whether housekeeping may be proposed: what was proposed last is applied, or is late.
-    fn may_keep(&mut self, now: u64) -> bool {
-        let under_way =
-            |(at, answer): &mut (u64, WriteAnswer)| now.saturating_sub(*at) < HOUSEKEEPING_MS && is_open(answer);
-        !self.kept.as_mut().is_some_and(under_way)
-    }
-
     /// In line with openraft: in `term` this node leads, and `proven` says whether it has applied an entry of that term.
     fn follow(&mut self, term: Option<u64>, proven: bool, now: u64) {
         if self.term != term {
@@ -115,7 +120,9 @@ impl Lead {
             self.joining.clear();
             self.registering.clear();
             self.departing = None;
-            self.kept = None;
+            self.sounding.forget();
+            self.own = None;
+            self.batches.clear();
         }
         if proven {
             self.renewals.begin(now);
@@ -169,13 +176,19 @@ impl Inner {
     }
 
     fn take_batch(&self, batch: Batch) {
-        let BatchOrigin::Node { node, .. } = batch.origin else { return };
+        let BatchOrigin::Node { node, incarnation, number } = batch.origin else { return };
         if node != self.me()
             && let Err(why) = admission::batch(&batch)
         {
             return self.inbox.refuse(NodeId(node), &why);
         }
-        self.write(batch);
+        let id = (node, incarnation, number);
+        if self.lead.lock().is_under_way(id) {
+            return;
+        }
+        if let Some(answer) = self.write(batch) {
+            self.lead.lock().await_batch(id, answer);
+        }
     }
 
     /// Registers a node that has links to every live node that this leader hears, unless others have still to inherit from it.
@@ -195,18 +208,28 @@ impl Inner {
         if !lead.renewals.is_leading() || live.iter().any(|other| unlinked(&other)) {
             return;
         }
-        let proposed = lead.registering.get(&node.0);
         let recent = |at: u64| u128::from(now.saturating_sub(at)) < AGAIN.as_millis();
-        if proposed.is_some_and(|(last, at)| *last == run && recent(*at)) {
+        let last = lead.registering.get_mut(&node.0).filter(|last| last.run == run);
+        if last.is_some_and(|last| recent(last.at) || last.answer.as_mut().is_some_and(is_open)) {
             return;
         }
-        lead.registering.insert(node.0, (run, now));
+        lead.registering.insert(node.0, Registering { run, at: now, answer: None });
         drop(lead);
-        self.propose_as_leader(&[command]);
+        let answer = self.write_as_leader(&[command]);
+        if let Some(last) = self.lead.lock().registering.get_mut(&node.0).filter(|last| last.run == run) {
+            last.answer = answer;
+        }
     }
 
-    fn propose_as_leader(&self, commands: &[Command]) {
-        self.write(leaders(commands));
+    fn write_as_leader(&self, commands: &[Command]) -> Option<WriteAnswer> {
+        let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
+        self.write(Batch { at: 0, origin: BatchOrigin::Leader, count, commands: encode_commands(commands) })
+    }
+
+    /// To be called when nothing is under way.
+    pub(super) fn propose_as_leader(&self, commands: &[Command]) {
+        let answer = self.write_as_leader(commands);
+        self.lead.lock().own = answer;
     }
 
     /// The leader's part of a turn.
@@ -218,6 +241,8 @@ impl Inner {
         };
         let members = self.members();
         let voters: BTreeSet<NodeId> = members.voters.iter().copied().map(NodeId).collect();
+        // Asked before the state is looked at, which then has what was proposed.
+        let idle = self.lead.lock().is_idle();
         let held = self.machine.read();
         let live: Vec<(NodeId, Incarnation)> =
             held.state.live_nodes().map(|live| (live.id, live.incarnation)).collect();
@@ -233,59 +258,37 @@ impl Inner {
                 return;
             }
             lead.renewals.observe(&live, now);
-            for verdict in lead.renewals.verdicts(&voters, self.options.node, now) {
-                let (node, incarnation, complained_of) = (verdict.node, verdict.incarnation, verdict.complained_of);
-                tracing::warn!(%node, incarnation, complained_of, "a node is expired");
-                commands.push(Command::ExpireNode { node, incarnation });
-            }
-            let ended = std::mem::take(&mut *self.ended.lock());
-            for (node, incarnation) in live.iter().filter(|(node, incarnation)| ended.get(node) == Some(incarnation)) {
-                tracing::info!(%node, incarnation, "a node has stopped");
-                commands.push(Command::ExpireNode { node: *node, incarnation: *incarnation });
+            if idle {
+                commands = self.due_commands(&mut lead, &voters, &live, now);
+                commands.extend(chores);
             }
         }
         if !commands.is_empty() {
             self.propose_as_leader(&commands);
         }
-        self.keep_house(&chores, now);
-        self.change_members(&members, &live, now);
+        self.change_members(leading, &members, &live, now);
     }
 
-    /// Proposes what the state is waiting for, a slice at a time: the next one when the last is applied, whatever else is under way.
-    fn keep_house(&self, chores: &[Command], now: u64) {
-        if chores.is_empty() || !self.lead.lock().may_keep(now) {
-            return;
+    /// Who is to be expired.
+    fn due_commands(
+        &self,
+        lead: &mut Lead,
+        voters: &BTreeSet<NodeId>,
+        live: &[(NodeId, Incarnation)],
+        now: u64,
+    ) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for verdict in lead.renewals.verdicts(voters, self.options.node, now) {
+            let (node, incarnation, complained_of) = (verdict.node, verdict.incarnation, verdict.complained_of);
+            tracing::warn!(%node, incarnation, complained_of, "a node is expired");
+            commands.push(Command::ExpireNode { node, incarnation });
         }
-        if let Some(answer) = self.put_into_log(leaders(chores)) {
-            self.lead.lock().kept = Some((now, answer));
+        let ended = std::mem::take(&mut *self.ended.lock());
+        for (node, incarnation) in live.iter().filter(|(node, incarnation)| ended.get(node) == Some(incarnation)) {
+            tracing::info!(%node, incarnation, "a node has stopped");
+            commands.push(Command::ExpireNode { node: *node, incarnation: *incarnation });
         }
-    }
-
-    /// Takes the next step of who comes and who goes.
-    fn change_members(self: &Arc<Self>, members: &Members, live: &[(NodeId, Incarnation)], now: u64) {
-        let caught_up = self.caught_up();
-        let step = {
-            let mut lead = self.lead.lock();
-            lead.joining.retain(|_, (_, at)| now.saturating_sub(*at) < WISH_MS);
-            let joining: BTreeMap<u128, String> =
-                lead.joining.iter().map(|(id, (name, _))| (*id, name.clone())).collect();
-            let alive =
-                |id: u128| live.iter().any(|(node, _)| node.0 == id) || joining.contains_key(&id) || self.is_linked(id);
-            let leaving = lead.departing.as_ref().map(|(departing, _)| departing.id);
-            // Its incarnation ends first, while this leader can still say so.
-            let leaving = leaving.filter(|id| !live.iter().any(|(node, _)| node.0 == *id));
-            next_step(members, &joining, leaving, |id| caught_up.contains(&id), alive)
-        };
-        self.finish_departure(members, now);
-        if let Some(step) = step
-            && !self.changing.swap(true, Ordering::AcqRel)
-        {
-            self.runtime.spawn(self.clone().take_step(step));
-        }
-    }
-
-    fn is_linked(&self, id: u128) -> bool {
-        id == self.me() || self.rpc.linked().contains(&NodeId(id))
+        commands
     }
 
     /// A voter with a link that has all of the log, if this node leads.
@@ -297,184 +300,11 @@ impl Inner {
         let mut able = matched.filter(|(id, at)| **id != self.me() && voters.contains(id) && has_all(at));
         able.find(|(id, _)| linked.contains(&NodeId(**id))).map(|(id, _)| NodeId(*id))
     }
-
-    /// The members that have all but the newest of the log.
-    fn caught_up(&self) -> BTreeSet<u128> {
-        let metrics = self.metrics.borrow();
-        let last = metrics.last_log_index.unwrap_or(0);
-        let matched = metrics.replication.iter().flatten();
-        let near = matched.filter(|(_, id)| id.is_some_and(|id| id.index + CAUGHT_UP_ENTRIES >= last));
-        near.map(|(id, _)| *id).collect()
-    }
-
-    async fn take_step(self: Arc<Self>, step: MemberStep) {
-        if !matches!(step, MemberStep::Refuse { .. }) {
-            tracing::info!(%step, "the membership changes");
-        }
-        let change = match step {
-            MemberStep::AddLearner { id, name } => ChangeMembers::AddNodes(BTreeMap::from([(id, Member { name })])),
-            MemberStep::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
-            MemberStep::RemoveLearner(id) => ChangeMembers::RemoveNodes(BTreeSet::from([id])),
-            MemberStep::Refuse { id, reason } => {
-                self.tell_refused(id, &reason);
-                self.refuse_departure(id, &reason);
-                self.rpc.control(NodeId(id), Control::JoinRefused { reason });
-                self.changing.store(false, Ordering::Release);
-                return;
-            }
-        };
-        let changed = async {
-            let response = self.raft.change_membership(change, false).await?;
-            // The next step starts from what is known then; a step that was taken must not be taken again.
-            let mut metrics = self.metrics.clone();
-            let known = Some(response.log_id);
-            let _ = metrics.wait_for(|metrics| *metrics.membership_config.log_id() >= known).await;
-            Ok::<_, openraft::error::RaftError<u128, openraft::error::ClientWriteError<u128, Member>>>(())
-        };
-        match tokio::time::timeout(CHANGE_PATIENCE, changed).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the membership cannot be changed now"),
-            Err(_) => tracing::warn!("a change of the membership takes too long"),
-        }
-        self.changing.store(false, Ordering::Release);
-        self.nudge.notify_one();
-    }
-
-    /// Asks the leader to let a member go, and again until it answers.
-    pub(super) async fn depart(
-        self: &Arc<Self>,
-        who: String,
-        force: bool,
-        deadline: Instant,
-    ) -> Result<(), LeaveError> {
-        let mut why = "the cluster has no leader".to_owned();
-        let (mut again, mut turn) = (false, 0);
-        while Instant::now() < deadline {
-            let asker = self.me();
-            // A leader that has let itself go leads no more, and answers nobody.
-            if !force && self.has_departed() {
-                return Ok(());
-            }
-            let message =
-                |request| Message::Control(Control::Depart { hops: 0, request, asker, who: who.clone(), force, again });
-            let patience = (deadline - Instant::now()).min(Duration::from_millis(WISH_MS / 2));
-            let answer = match self.whom_to_ask(&mut turn) {
-                Some(leader) if leader == asker => {
-                    let lead = |request| {
-                        self.lead_with(message(request));
-                        true
-                    };
-                    self.rpc.ask_by(asker, patience, lead).await
-                }
-                Some(leader) => self.rpc.ask(leader, Lane::Control, patience, message).await,
-                None => Err(crate::network::Unanswered::NoLink),
-            };
-            match answer {
-                Ok(RpcAnswer::Depart(None)) => return Ok(()),
-                Ok(RpcAnswer::Depart(Some(reason))) => return Err(LeaveError::Refused(reason)),
-                Ok(_) => {}
-                Err(unanswered) => {
-                    again |= unanswered == crate::network::Unanswered::Late;
-                    why = unanswered.to_string();
-                }
-            }
-            tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
-        }
-        Err(LeaveError::Deadline(why))
-    }
-
-    /// The leader; or, for who hears of none any more because it is no member, each of the others in turn.
-    fn whom_to_ask(&self, turn: &mut usize) -> Option<u128> {
-        let linked = self.rpc.linked();
-        let reached = |leader: &u128| *leader == self.me() || linked.contains(&NodeId(*leader));
-        self.leader().filter(reached).or_else(|| {
-            *turn += 1;
-            linked.get(*turn % linked.len().max(1)).map(|node| node.0)
-        })
-    }
-
-    fn begin_departure(self: &Arc<Self>, request: u64, asker: u128, who: &str, force: bool) {
-        let now = boot_ms();
-        let Some(id) = self.members().find(who) else { return };
-        let incarnation = {
-            let held = self.machine.read();
-            held.state.live_nodes().find(|live| live.id.0 == id).map(|live| live.incarnation)
-        };
-        let mut lead = self.lead.lock();
-        if force && (incarnation.is_some() || lead.renewals.is_heard(NodeId(id), now)) {
-            drop(lead);
-            return self.answer_departure(asker, request, Some(format!("node {who} is alive: let it leave by itself")));
-        }
-        let busy =
-            lead.departing.as_ref().is_some_and(|(other, at)| other.id != id && now.saturating_sub(*at) < WISH_MS);
-        if busy {
-            drop(lead);
-            return self.answer_departure(asker, request, Some("another member is just leaving".to_owned()));
-        }
-        // Else who has just come would be taken in again as soon as it is gone.
-        lead.joining.remove(&id);
-        lead.departing = Some((Departing { id, request, asker }, now));
-        drop(lead);
-        if let Some(incarnation) = incarnation {
-            self.propose_as_leader(&[Command::ExpireNode { node: NodeId(id), incarnation }]);
-        }
-        self.nudge.notify_one();
-    }
-
-    /// Answers when the member is none any more.
-    fn finish_departure(&self, members: &Members, now: u64) {
-        let mut lead = self.lead.lock();
-        let Some((departing, at)) = lead.departing.clone() else { return };
-        let gone = !members.nodes.contains_key(&departing.id);
-        if gone || now.saturating_sub(at) >= WISH_MS {
-            lead.departing = None;
-        }
-        if gone {
-            lead.joining.remove(&departing.id);
-        }
-        drop(lead);
-        if gone {
-            self.answer_departure(departing.asker, departing.request, None);
-        }
-    }
-
-    /// It will ask again, and again be refused: that is said now and then.
-    fn tell_refused(&self, id: u128, reason: &str) {
-        let mut lead = self.lead.lock();
-        let name = lead.joining.remove(&id).map(|(name, _)| name).unwrap_or_default();
-        if due(&mut lead.refused_at, boot_ms(), REFUSED_LOG) {
-            tracing::warn!(node = %NodeId(id), name, %reason, "a node is not taken as a member");
-        }
-    }
-
-    fn refuse_departure(&self, id: u128, reason: &str) {
-        let departing = {
-            let mut lead = self.lead.lock();
-            lead.departing.take_if(|(departing, _)| departing.id == id)
-        };
-        if let Some((departing, _)) = departing {
-            self.answer_departure(departing.asker, departing.request, Some(reason.to_owned()));
-        }
-    }
-
-    fn answer_departure(&self, asker: u128, request: u64, refused: Option<String>) {
-        if asker == self.me() {
-            self.rpc.answered(asker, request, RpcAnswer::Depart(refused));
-        } else {
-            self.rpc.control(NodeId(asker), Control::DepartAnswer { request, refused });
-        }
-    }
 }
 
 /// Whether an entry of this leader's own term is applied here.
 fn is_own_term(held: &Held, term: u64, me: u128) -> bool {
     held.last().is_some_and(|id| id.leader_id.term == term && id.leader_id.node_id == me)
-}
-
-/// A batch of the leader.
-fn leaders(commands: &[Command]) -> Batch {
-    let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
-    Batch { at: 0, origin: BatchOrigin::Leader, count, commands: encode_commands(commands) }
 }
 
 /// What the state is waiting for the leader to say.

@@ -5,7 +5,8 @@
 //! | `options` | how a node is started; errors |
 //! | `receive` | what peers send |
 //! | `turn` | what a node does by itself, again and again: renew, register, join, found, send batches |
-//! | `lead` | what the leader does: answers renewals, expires, registers, ticks, changes the membership |
+//! | `lead` | what the leader does: answers renewals, expires, registers, ticks |
+//! | `members` | who comes and who goes |
 //!
 //! # The life of a node
 //!
@@ -19,6 +20,7 @@
 //! Test to read first: `tests::proposals_of_all_nodes_are_applied_everywhere_and_answered_at_home`.
 
 mod lead;
+mod members;
 mod options;
 mod receive;
 #[cfg(test)]
@@ -124,6 +126,8 @@ pub struct MemberView {
     pub id: NodeId,
     pub name: String,
     pub voter: bool,
+    /// It is this node, or there is a link to it.
+    pub linked: bool,
 }
 
 /// How the group stands, as this node sees it.
@@ -430,7 +434,9 @@ impl Inner {
         let membership = metrics.membership_config.membership();
         crate::membership::Members {
             voters: membership.voter_ids().collect(),
+            configs: membership.get_joint_config().clone(),
             nodes: membership.nodes().map(|(id, member)| (*id, member.clone())).collect::<BTreeMap<_, _>>(),
+            settled: metrics.last_applied >= *metrics.membership_config.log_id(),
         }
     }
 
@@ -438,13 +444,22 @@ impl Inner {
         self.metrics.borrow().membership_config.membership().get_node(&self.me()).is_some()
     }
 
-    /// Whether the leader has been heard within two elections, or is this node and has a majority.
+    /// Whether the leader has been heard within two elections, and there are links to a majority; or the leader is this node and has a majority.
     fn has_quorum(&self) -> bool {
-        let (now, patience) = (boot_ms(), 2 * self.options.election_ms.1);
+        let (now, patience) = (boot_ms(), self.quorum_patience());
         match self.leading_term() {
             Some(term) => self.quorum_at(term).is_some_and(|at| now.saturating_sub(at) < patience),
-            None => now.saturating_sub(self.leader_heard.load(Ordering::Relaxed)) < patience,
+            None => self.hears_leader(now) && self.is_majority(&self.rpc.linked()),
         }
+    }
+
+    fn hears_leader(&self, now: u64) -> bool {
+        now.saturating_sub(self.leader_heard.load(Ordering::Relaxed)) < self.quorum_patience()
+    }
+
+    /// Milliseconds: two elections.
+    fn quorum_patience(&self) -> u64 {
+        2 * self.options.election_ms.1
     }
 
     /// The newest time at which this node, leading in `term`, is known to have had a majority.
@@ -472,7 +487,10 @@ impl Inner {
             }
             (false, _) => "the cluster has not taken this node as a member".to_owned(),
             (true, None) => "the cluster has no leader".to_owned(),
-            (true, Some(_)) if !self.has_quorum() => "the leader is not heard".to_owned(),
+            (true, Some(leader)) if leader != self.me() && !self.hears_leader(boot_ms()) => {
+                "the leader is not heard".to_owned()
+            }
+            (true, Some(_)) if !self.has_quorum() => "most of the voters are not there".to_owned(),
             (true, Some(_)) if self.machine.read().state.orphans().any(|(dead, ..)| dead.0 == self.me()) => {
                 "the heirs of this node's last life have still to inherit its sessions".to_owned()
             }
@@ -484,10 +502,12 @@ impl Inner {
 
     fn status(&self) -> Status {
         let members = self.members();
+        let linked = self.rpc.linked();
         let view = |(id, member): (&u128, &Member)| MemberView {
             id: NodeId(*id),
             name: member.name.clone(),
             voter: members.voters.contains(id),
+            linked: *id == self.me() || linked.contains(&NodeId(*id)),
         };
         let quorum = self.has_quorum();
         let metrics = self.metrics.borrow();

@@ -107,7 +107,7 @@ impl Inner {
     }
 
     /// Whether this node and those that it has links to are a majority. Before it is a voter's matter, nothing is missing.
-    fn is_majority(&self, linked: &[NodeId]) -> bool {
+    pub(super) fn is_majority(&self, linked: &[NodeId]) -> bool {
         let metrics = self.metrics.borrow();
         let configs = metrics.membership_config.membership().get_joint_config();
         configs.iter().all(|voters| {
@@ -269,15 +269,8 @@ impl Inner {
         }
     }
 
-    /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied.
-    pub(super) fn write(&self, batch: Batch) {
-        if let Some(answer) = self.put_into_log(batch) {
-            self.lead.lock().await_answer(answer);
-        }
-    }
-
-    /// The same, with the answer, which says no more than that it was applied here, or never will be by this leader.
-    pub(super) fn put_into_log(&self, mut batch: Batch) -> Option<WriteAnswer> {
+    /// Puts a batch into the log, if this node leads. What becomes of it shows when it is applied; that something has, the answer says.
+    pub(super) fn write(&self, mut batch: Batch) -> Option<WriteAnswer> {
         if self.handing_over.load(Ordering::Acquire) {
             return None;
         }
@@ -285,8 +278,8 @@ impl Inner {
         let write = std::pin::pin!(self.raft.client_write_ff(batch));
         // It waits for nothing, unless openraft has stopped.
         match write.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(answer)) => Some(answer),
-            _ => None,
+            Poll::Ready(written) => written.ok(),
+            Poll::Pending => None,
         }
     }
 }

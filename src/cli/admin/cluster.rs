@@ -1,13 +1,20 @@
 //! `holdfast cluster`: who is in it and how it is, and changes of who is in it.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::http::{self, AskError};
 use super::table::{self, Table, or_dash, plain};
 use super::{AdminArgs, Asker, DONE, Failure};
 use crate::admin::view::Cluster;
+
+/// From the answer to `leave` to the end of the process: what a node takes to close its journal, and more.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// `holdfast cluster`.
 #[derive(Debug, Args)]
@@ -28,7 +35,7 @@ pub(super) enum ClusterCommand {
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
-    /// Take the node that is asked out of its cluster for good: stopping it does not
+    /// Take the node that is asked out of its cluster for good, which stopping it does not, and wait until its process has ended
     Leave,
     /// Take another node out of the cluster for good, one that will not come back
     ForceLeave {
@@ -46,8 +53,28 @@ pub(super) fn run(command: &ClusterCommand, asker: &Asker, out: &mut dyn Write) 
         ClusterCommand::ForceLeave { node } => ("force-leave", json!({ "node": node }).to_string()),
     };
     let answer = asker.good("POST", &format!("/api/v1/cluster/{verb}"), &body)?;
-    writeln!(out, "{}", if asker.json { answer.as_str() } else { "done" })?;
+    let words = match command {
+        _ if asker.json => answer.as_str(),
+        ClusterCommand::Leave if ends_within(asker, ENDS_WITHIN) => {
+            "done: the node has left, and its process has ended"
+        }
+        ClusterCommand::Leave => "done: the node has left, and its process ends",
+        _ => "done",
+    };
+    writeln!(out, "{words}")?;
     Ok(DONE)
+}
+
+/// Waits until nobody listens at the admin port any more, which is the last thing that a process closes.
+fn ends_within(asker: &Asker, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        match http::ask_until(deadline, &asker.target, None, "GET", "/health/live", "") {
+            Err(AskError::Connect(_)) => return true,
+            _ => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+    false
 }
 
 fn status(asker: &Asker, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -71,7 +98,7 @@ fn write_status(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
         cluster.leader.as_deref().map_or_else(|| "no leader".to_owned(), |leader| format!("leader {}", plain(leader)));
     let quorum = match (cluster.quorum, cluster.quorum_critical) {
         (false, _) => "NO QUORUM",
-        (true, true) => "quorum, and none without one voter more",
+        (true, true) => "quorum, and the loss of one more voter would end it",
         (true, false) => "quorum",
     };
     writeln!(out, "cluster {name}  id {id}  {leader}  term {}  {quorum}", cluster.term)?;
@@ -130,7 +157,9 @@ fn write_nodes(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
             plain(&node.id),
         ]
     });
-    Table::new(&["node", "state", "role", "address", "incarnation", "id"]).write(out, &rows.collect::<Vec<_>>())
+    // Nobody decides who is dead without a quorum.
+    let state = if cluster.quorum { "state" } else { "last known" };
+    Table::new(&["node", state, "role", "address", "incarnation", "id"]).write(out, &rows.collect::<Vec<_>>())
 }
 
 fn write_links(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -41,6 +41,11 @@ impl fmt::Display for Target {
 impl Target {
     pub(in crate::cli) fn of(address: SocketAddr) -> Target {
         Target { host: address.ip().to_string(), port: address.port() }
+    }
+
+    /// The admin port of a node that was told of no other one.
+    pub(super) fn usual() -> Target {
+        Target::of(SocketAddr::from((Ipv4Addr::LOCALHOST, Admin::PORT)))
     }
 
     fn authority(&self) -> String {

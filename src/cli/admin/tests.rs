@@ -108,6 +108,9 @@ fn nobody_to_ask_is_code_3() {
         assert_eq!(code, UNREACHABLE, "{err}");
         assert!(err.starts_with(&format!("error: http://{gone}: nobody listens there")), "{err}");
     }
+    let refused = http::AskError::Connect(std::io::ErrorKind::ConnectionRefused.into());
+    assert!(elsewhere(&http::parse_url("127.0.0.1").unwrap(), &refused).contains("--admin URL"));
+    assert_eq!(elsewhere(&http::parse_url("127.0.0.1:1").unwrap(), &refused), "", "whoever names one knows how");
     for (status, body) in [(200, "<html>"), (404, "nothing"), (200, "{}")] {
         for line in ["health", "cluster status", "client show a"] {
             let (code, _, err, _) = one(line, status, body);
@@ -128,13 +131,26 @@ fn health_is_code_0_or_1_with_every_check() {
 }
 
 #[test]
+fn without_a_quorum_the_state_of_nodes_is_what_was_last_known() {
+    use crate::admin::view::{Cluster, Member};
+    let node = Member { name: "n1".to_owned(), live: true, ..Member::default() };
+    for (quorum, head) in [(true, "node  state"), (false, "node  last known")] {
+        let cluster = Cluster { clustered: true, quorum, nodes: vec![node.clone()], ..Cluster::default() };
+        let body: &'static str = serde_json::to_string(&cluster).unwrap().leak();
+        let (code, out, ..) = one("cluster status", 200, body);
+        assert!(code == DONE && out.contains(head) && out.contains("NO QUORUM") != quorum, "{out}");
+    }
+}
+
+#[test]
 fn commands_to_the_cluster_say_what_they_want() {
     let (code, out, _, asked) = one("cluster join n2:7946", 200, r#"{"done":true}"#);
     assert_eq!((code, out.as_str()), (DONE, "done\n"));
     assert!(asked.contains("\r\nContent-Length: 21\r\n") && asked.ends_with(r#"{"address":"n2:7946"}"#), "{asked}");
     let (_, _, _, asked) = one("cluster force-leave n3", 200, r#"{"done":true}"#);
     assert!(asked.starts_with("POST /api/v1/cluster/force-leave ") && asked.ends_with(r#"{"node":"n3"}"#), "{asked}");
-    let (_, _, _, asked) = one("cluster leave", 200, r#"{"done":true}"#);
+    let (_, out, _, asked) = one("cluster leave", 200, r#"{"done":true}"#);
+    assert_eq!(out, "done: the node has left, and its process has ended\n");
     assert!(asked.contains("\r\nContent-Length: 0\r\n"), "{asked}");
 }
 

@@ -119,11 +119,18 @@ pub(super) fn unanswered(target: &Target, received: &[u8], error: Option<&io::Er
     }
     let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
     let wants = match (&target.websocket_path, target.tls) {
-        (None, false) => format!("does it speak MQTT without TLS? {TLS_WANTS}, a WebSocket port -L ws://{target}/mqtt"),
-        (None, true) => format!("does it speak MQTT? A WebSocket port wants -L wss://{target}/mqtt"),
-        (Some(_), _) => "its log may say why".to_owned(),
+        (None, false) => {
+            format!(
+                "; or the port speaks something else than MQTT without TLS: {TLS_WANTS}, a WebSocket port -L ws://{target}/mqtt"
+            )
+        }
+        (None, true) => format!("; or the port does not speak MQTT: a WebSocket port wants -L wss://{target}/mqtt"),
+        (Some(_), _) => String::new(),
     };
-    passing(format!("{target}: the connection was closed before an answer to CONNECT{why}: {wants}"))
+    passing(format!(
+        "{target}: the broker closed the connection before its CONNACK{why}: it may not be able to serve now (its log says why, and \
+         `holdfast cluster status`){wants}"
+    ))
 }
 
 const TLS_WANTS: &str = "a TLS port wants --cafile FILE, or mqtts:// in -L";
@@ -161,6 +168,7 @@ mod tests {
             (handshake(&tls, &certificate(CertificateError::NotValidForName)), "--insecure", false),
             (handshake(&tls, &certificate(CertificateError::Expired)), "not accepted", false),
             (unanswered(&plain, b"", None), "--cafile", true),
+            (unanswered(&plain, b"", None), "before its CONNACK: it may not be able to serve now", true),
             (unanswered(&plain, b"HTTP/1.1 400 Bad Request", None), "ws://broker.lan:1884/mqtt", false),
             (unanswered(&tls, b"", None), "wss://broker.lan:1884/mqtt", true),
             (unanswered(&tls, b"", Some(&alert)), "--cert", false),

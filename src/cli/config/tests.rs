@@ -101,14 +101,16 @@ fn the_files_of_the_cluster_are_checked_too() {
     let (code, _, err) = checked(Some(&path));
     assert_eq!(code, USAGE, "{err}");
     let (secret, cert) = (err.find("a.toml:11:15: secret_file: "), err.find("a.toml:12:16: cert: "));
+    assert!(err.contains("make it with") && err.contains("/dev/urandom"), "{err}");
     assert!(secret.is_some() && secret < cert && err.lines().count() == 2, "{err}");
     std::fs::write(dir.path().join("secret"), "changeme-changeme-changeme").unwrap();
     write_pair(dir.path(), "n1");
     let (code, _, err) = checked(Some(&path));
     assert!(code == USAGE && err.contains("a.toml:11:15: ") && err.contains("holds a sample"), "{err}");
     std::fs::write(dir.path().join("secret"), "0123456789abcdef").unwrap();
-    let (code, _, err) = checked(Some(&path));
+    let (code, out, err) = checked(Some(&path));
     assert_eq!(code, DONE, "{err}");
+    assert!(out.contains("\n  cluster  c  on 127.0.0.1:7946  TLS  expected_size 3  seeds 127.0.0.1:7947\n"), "{out}");
 }
 
 #[test]

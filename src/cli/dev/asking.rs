@@ -29,11 +29,19 @@ pub(super) fn ready(node: &Node) -> Result<(), String> {
     Err(if reasons.is_empty() { format!("it says HTTP {}", answer.status) } else { reasons.join("; ") })
 }
 
+fn cluster(node: &Node) -> Option<Cluster> {
+    serde_json::from_str(&ask(node, "/api/v1/cluster/status")?.body).ok()
+}
+
+/// The names of the nodes of the cluster, if it can be asked for them.
+pub(super) fn members(node: &Node) -> Option<Vec<String>> {
+    let seen = cluster(node).filter(|seen| seen.quorum)?;
+    Some(seen.nodes.into_iter().map(|member| member.name).collect())
+}
+
 /// Its part in the control plane, in one word.
 pub(super) fn role(node: &Node) -> String {
-    let cluster =
-        ask(node, "/api/v1/cluster/status").and_then(|answer| serde_json::from_str::<Cluster>(&answer.body).ok());
-    let word = match cluster {
+    let word = match cluster(node) {
         Some(cluster) if !cluster.clustered => "alone",
         Some(cluster) if cluster.suspended => "suspended",
         Some(cluster) => match cluster.leader {

@@ -154,6 +154,24 @@ impl Folder {
         lines[from..].iter().map(|line| format!("\n    {line}")).collect()
     }
 
+    /// The cluster that a node is no member of any more, as its data directory knows.
+    pub fn cluster_left(&self, node: &Node) -> Option<String> {
+        // What cannot be read is for the node to tell, when it is started.
+        crate::node::left_cluster(&self.file_of(node, "data")).ok().flatten()
+    }
+
+    /// Why a node is not started any more and how it can be all the same, if it is so; `again` is the command for that.
+    pub fn why_left(&self, node: &Node, again: &str) -> Option<String> {
+        let cluster = self.cluster_left(node)?;
+        let (name, data) = (&node.name, self.file_of(node, "data"));
+        Some(format!(
+            "{name} is no member of the cluster \"{cluster}\" any more: it has left for good, or was taken out. To start it as a new node:\n    \
+             rm -rf {}\n    {again}{}",
+            data.display(),
+            self.as_argument()
+        ))
+    }
+
     /// Removes what a dev cluster keeps, and the folder if nothing else is in it.
     pub fn remove(&self, plan: &Plan) -> io::Result<()> {
         for node in &plan.nodes {

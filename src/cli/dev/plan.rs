@@ -44,6 +44,12 @@ impl Node {
     pub fn admin_address(&self) -> SocketAddr {
         at(self.admin)
     }
+
+    /// A port of the node that it cannot have now, and why.
+    pub fn taken_port(&self) -> Option<(SocketAddr, io::Error)> {
+        let addresses = [self.mqtt, self.ws, self.admin, self.cluster].map(at);
+        addresses.into_iter().find_map(|address| Some((address, TcpListener::bind(address).err()?)))
+    }
 }
 
 fn at(port: u16) -> SocketAddr {

@@ -69,8 +69,13 @@ impl Process {
 
     /// The process of a node, if it runs.
     pub fn of_node(folder: &Folder, node: &Node) -> Option<Process> {
+        Process::last_of_node(folder, node).filter(|process| process.runs())
+    }
+
+    /// The same, also when it has ended.
+    pub fn last_of_node(folder: &Folder, node: &Node) -> Option<Process> {
         let text = folder::read(&folder.file_of(node, "pid")).ok()?;
-        Process::parse(&text).filter(|process| process.runs())
+        Process::parse(&text)
     }
 
     fn write(self, folder: &Folder, node: &Node) -> io::Result<()> {

@@ -78,10 +78,14 @@ pub(super) fn start(folder: &Folder, name: &str) -> Result<(), Failure> {
     if let Some(process) = Process::of_node(folder, &node) {
         return Err(Failure::Failed(format!("{name} runs already (process {})", process.id)));
     }
-    let begun = Instant::now();
+    if let Some(why) = folder.why_left(&node, &again(name)) {
+        return Err(Failure::Failed(why));
+    }
+    let (begun, before) = (Instant::now(), Process::last_of_node(folder, &node));
     folder.request(&node).map_err(Failure::of("the request cannot be written"))?;
     let process = loop {
-        if let Some(process) = Process::of_node(folder, &node) {
+        // It may have ended as soon as it had started.
+        if let Some(process) = Process::last_of_node(folder, &node).filter(|process| Some(*process) != before) {
             break process;
         }
         if begun.elapsed() > STARTED_WITHIN {
@@ -102,10 +106,18 @@ pub(super) fn start(folder: &Folder, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The command that starts a node.
+fn again(name: &str) -> String {
+    format!("holdfast dev --start {name}")
+}
+
 fn until_ready(folder: &Folder, node: &Node, process: Process, begun: Instant) -> Result<(), Failure> {
     while let Err(reason) = asking::ready(node) {
         let lines = || folder.last_lines(node, 10);
         if !process.runs() {
+            if let Some(why) = folder.why_left(node, &again(&node.name)) {
+                return Err(Failure::Failed(why));
+            }
             return Err(Failure::Failed(format!("{} has ended; the last lines of its log:{}", node.name, lines())));
         }
         if begun.elapsed() > READY_WITHIN {
@@ -120,6 +132,17 @@ fn until_ready(folder: &Folder, node: &Node, process: Process, begun: Instant) -
     Ok(())
 }
 
+/// Whether a node that does not run is no member any more: it knows it itself, or the others took it out.
+fn has_left(folder: &Folder, plan: &Plan, node: &Node) -> bool {
+    if folder.cluster_left(node).is_some() {
+        return true;
+    }
+    // One that has never joined has not left.
+    let was_there = folder.file_of(node, "data").join("raft").exists();
+    let others = plan.nodes.iter().filter(|other| was_there && Process::of_node(folder, other).is_some());
+    others.filter_map(asking::members).next().is_some_and(|members| !members.contains(&node.name))
+}
+
 /// `--status`. All of them running and ready is success, anything else is not.
 pub(super) fn status(folder: &Folder) -> Result<(), Failure> {
     let plan = plan(folder)?;
@@ -127,6 +150,7 @@ pub(super) fn status(folder: &Folder) -> Result<(), Failure> {
     let mut all_ready = true;
     for node in &plan.nodes {
         let state = match (Process::of_node(folder, node), asking::ready(node)) {
+            (None, _) if has_left(folder, &plan, node) => Err("left".to_owned()),
             (None, _) => Err("down".to_owned()),
             (Some(_), Ok(())) => Ok(asking::role(node)),
             (Some(_), Err(reason)) => Err(format!("not ready: {reason}")),

@@ -45,6 +45,9 @@ pub(super) fn run(folder: &Folder, count: u8, port_base: Option<u16>, ephemeral:
     let last = plan_of_last_start.map(|last| clear(folder, last, count, ephemeral)).transpose()?.flatten();
     let cluster = last.map_or_else(random_name, |last| Ok(last.cluster))?;
     let plan = Plan::new(cluster, count, port_base, ephemeral).map_err(Failure::of("there are not enough ports"))?;
+    if let Some(why) = plan.nodes.iter().find_map(|node| folder.why_left(node, &again(count))) {
+        return Err(Failure::Usage(why));
+    }
     folder.write(&plan).map_err(Failure::of(format_args!("{} cannot be written", folder.path().display())))?;
     let children = plan.nodes.iter().map(|_| None).collect();
     let nodes = Nodes { program, folder: folder.clone(), plan, children };
@@ -84,6 +87,11 @@ fn clear(folder: &Folder, last: Plan, count: u8, ephemeral: bool) -> Result<Opti
         return Err(Failure::Usage(message));
     }
     Ok(Some(last))
+}
+
+/// The command that starts the cluster.
+fn again(nodes: impl std::fmt::Display) -> String {
+    format!("holdfast dev --nodes {nodes}")
 }
 
 fn random_name() -> Result<String, Failure> {
@@ -137,6 +145,16 @@ impl Nodes {
     }
 
     fn start_all(&mut self) -> Result<(), Failure> {
+        self.plan.nodes.iter().try_for_each(|node| {
+            node.taken_port().map_or(Ok(()), |(address, error)| {
+                Err(Failure::Failed(format!(
+                    "{} did not start: it cannot have {address} ({error}). Stop the program that has it, or let the nodes take ports that are \
+                     free:  holdfast dev --port-base 0{}",
+                    node.name,
+                    self.folder.as_argument()
+                )))
+            })
+        })?;
         (0..self.children.len()).try_for_each(|index| self.start(index))
     }
 
@@ -172,6 +190,9 @@ impl Nodes {
             }
             if let Some(&index) = self.ended().first() {
                 let node = &self.plan.nodes[index];
+                if let Some(why) = self.folder.why_left(node, &again(self.plan.nodes.len())) {
+                    return Err(Failure::Failed(why));
+                }
                 let lines = self.folder.last_lines(node, LINES);
                 return Err(Failure::Failed(format!("{} did not start; the last lines of its log:{lines}", node.name)));
             }
@@ -208,8 +229,12 @@ impl Nodes {
     fn watch(&mut self) {
         let data = self.folder.as_argument();
         for index in self.ended() {
-            let name = &self.plan.nodes[index].name;
-            say(format_args!("{name} has ended; to start it again:  holdfast dev --start {name}{data}"));
+            let node = &self.plan.nodes[index];
+            let again = format!("holdfast dev --start {}", node.name);
+            match self.folder.why_left(node, &again) {
+                Some(why) => say(why),
+                None => say(format_args!("{} has ended; to start it again:  {again}{data}", node.name)),
+            }
         }
         for index in 0..self.children.len() {
             if self.folder.take_request(&self.plan.nodes[index]) && self.children[index].is_none() {

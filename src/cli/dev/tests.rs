@@ -92,6 +92,34 @@ fn what_is_not_ours_stays() {
 }
 
 #[test]
+fn a_node_that_has_left_is_not_started_and_its_remedy_is_named() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let folder = Folder::new(place.path());
+    let plan = plan(2, Some(0));
+    let _lock = folder.lock().expect("nobody has it");
+    folder.write(&plan).expect("it can be written");
+    assert_eq!(folder.why_left(&plan.nodes[1], "again"), None);
+    let data = folder.file_of(&plan.nodes[1], "data");
+    std::fs::create_dir(&data).expect("it can be made");
+    std::fs::write(data.join("left-cluster"), "dev-7f3a\n").expect("it can be written");
+    let remedy = format!("rm -rf {}\n    holdfast dev --start n2 --data ", data.display());
+    let refused = remote::start(&folder, "n2");
+    assert!(
+        matches!(&refused, Err(Failure::Failed(why)) if why.contains("\"dev-7f3a\" any more") && why.contains(&remedy)),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_port_that_somebody_has_is_found() {
+    let mut plan = plan(1, Some(0));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address");
+    plan.nodes[0].cluster = address.port();
+    assert_eq!(plan.nodes[0].taken_port().map(|(address, _)| address), Some(address));
+}
+
+#[test]
 fn only_the_end_of_a_log_is_shown() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let folder = Folder::new(place.path());

@@ -121,6 +121,12 @@ impl World {
             "settled" => self.groups.settled(node(1), number(2)),
             "refused" => self.groups.refused((node(1), number(1) as Slot), number(2)),
             "gone" => self.groups.node_gone(self.now, node(1), words.get(3).map(|_| number(3))),
+            "up" => {
+                let again = self.groups.resend(node(1)).into_iter();
+                let again = again
+                    .map(|(sequence, _, _, message)| format!("{} again as {sequence}", message.payload[0] as char));
+                return self.done.extend(again);
+            }
             "welcomed" => self.groups.welcomed(node(1), number(3), number(5), words.get(7).map(|_| number(7))),
             "expelled" => self.groups.expelled(),
             "registered" => {
@@ -512,6 +518,27 @@ fn qos_0_is_not_kept() {
         "members 2 1
          publish a qos0          => a to 2 as 1
          refused 2 1             =>",
+    );
+    assert_eq!(kept, (0, 0));
+}
+
+#[test]
+fn what_a_dead_node_may_have_goes_to_it_again_when_it_is_back() {
+    // QoS 2, and nobody knows whether a member had it: nobody else gets it, and the node says in the end.
+    let kept = play(
+        "welcomed 2 run 7 received 0
+         members 2 1
+         publish a qos2          => a to 2 as 1
+         publish b qos2          => b to 2 as 2
+         publish c qos2          => c to 2 as 3
+         accepted 2 1            => answer a
+         members 2 none
+         members 3 1
+         gone 2 unsent 3         => answer b, c to 3 as 4
+         up 2                    => b again as 2
+         welcomed 2 run 8 received 0 => dropped NodeGone
+         settled 2 2             =>
+         settled 3 4             => answer c",
     );
     assert_eq!(kept, (0, 0));
 }

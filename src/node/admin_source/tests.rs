@@ -6,12 +6,14 @@ use super::*;
 
 fn local(shards: usize) -> (Local, watch::Sender<bool>) {
     let (stop, stopping) = watch::channel(false);
+    let (_, opened) = watch::channel(true);
     let local = Local {
         shared: Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0))),
         refusals: Arc::default(),
         listeners: Vec::new(),
         storage: None,
         name: "n1".into(),
+        opened,
         stopping,
         census: Default::default(),
     };
@@ -36,6 +38,18 @@ fn a_shard_that_has_not_begun_is_no_dead_one() {
     assert_eq!(failed(&local.live()), ["event_loops"]);
     assert_eq!(failed(&local.ready()), ["event_loops"]);
     assert!(failed(&local.startup()).is_empty(), "once good, always good");
+}
+
+#[test]
+fn listeners_that_are_not_open_yet_are_not_said_to_be() {
+    let (mut local, _stop) = local(1);
+    local.shared.metrics.shards[0].beat_at.set(local.shared.clock.now());
+    let (open, opened) = watch::channel(false);
+    local.opened = opened;
+    let listeners = |local: &Local| local.ready().into_iter().find(|check| check.name == "listeners");
+    assert!(listeners(&local).is_some_and(|check| !check.ok && check.detail.starts_with("not yet open")));
+    open.send(true).unwrap();
+    assert!(failed(&local.ready()).is_empty());
 }
 
 #[test]

@@ -10,24 +10,31 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use holdfast_raft::{Group, LeaveError, NodeId};
 
 use crate::admin::{Exposition, PageRequest, Soon, Source, Trouble, pages, view};
+use crate::link::Links;
 use crate::node::admin_source::Local;
 
-use super::departure::Departure;
+use super::departure::{Departure, no_quorum};
 use super::figures;
 use super::heirs;
 use super::life::Stage;
 use super::outlook;
 use super::plane::ClusterPlane;
 use super::questions::{Answer, Question, Questions};
+use super::waiting;
 
 /// How long a request waits for the cluster to take this node in, or to let another one go.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a request waits until there is a node at the address that it names.
+const FOUND_PATIENCE: Duration = Duration::from_secs(1);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A node of the cluster that can be asked.
 struct Other {
@@ -43,6 +50,8 @@ pub(super) struct Clustered {
     pub departure: Departure,
     /// The name of the cluster.
     pub cluster: String,
+    /// How many nodes found it.
+    pub expected_size: usize,
     pub stage: watch::Receiver<Stage>,
     /// The node has served.
     pub started: AtomicBool,
@@ -67,14 +76,7 @@ impl Clustered {
         let Some(group) = self.plane.group().filter(|_| !*self.plane.leaving().borrow()) else {
             return if last.is_empty() { "the node begins to look for the others".to_owned() } else { last.to_owned() };
         };
-        let mut why = group.why_not_registered();
-        let peers = self.plane.links().map(crate::link::Links::peers).unwrap_or_default();
-        for peer in peers.iter().filter(|peer| !peer.is_up) {
-            if let Some(error) = &peer.last_error {
-                why.push_str(&format!("; {}: {error}", peer.peer.name));
-            }
-        }
-        why
+        waiting::why_not_joined(group.why_not_registered(), group, self.plane.links(), self.expected_size)
     }
 
     fn granted(&self) -> view::Check {
@@ -137,13 +139,16 @@ impl Clustered {
             .and_then(|group| group.read(|state| state.session(client_id).map(|session| session.holder)));
         let mut nodes = self.others();
         nodes.push(Other { id: self.local.shared.node, name: self.local.name.clone() });
-        let mut silent = Vec::new();
+        let (mut silent, mut silent_holder) = (Vec::new(), None);
         if let Some(at) = holder.and_then(|holder| nodes.iter().position(|node| node.id == holder)) {
             let first = nodes.swap_remove(at);
             match ask(first.id).await {
                 Some(Some(found)) => return Ok(Some(found)),
                 Some(None) => {}
-                None => silent.push(first.name),
+                None => {
+                    silent_holder = Some(Arc::clone(&first.name));
+                    silent.push(first.name);
+                }
             }
         }
         let answers = join_all(nodes.iter().map(|node| ask(node.id))).await;
@@ -155,7 +160,9 @@ impl Clustered {
             }
         }
         if found.is_none() && !silent.is_empty() {
-            return Err(nodes_missing(client_id, &silent));
+            return Err(
+                silent_holder.map_or_else(|| nodes_missing(client_id, &silent), |holder| waits_at(client_id, &holder))
+            );
         }
         Ok(found)
     }
@@ -178,10 +185,14 @@ impl Clustered {
         info!(event = "join", address, "nodes are looked for at another address by way of the admin port");
         let mut stages = self.stage.clone();
         let joined = stages.wait_for(|stage| *stage == Stage::Serving);
-        if timeout(CHANGE_PATIENCE, joined).await.is_ok_and(|joined| joined.is_ok()) {
-            return Ok(());
-        }
-        Err(Trouble::new(503, "joining", format!("not yet one of the cluster: {}", self.why_joining("")))
+        let why = tokio::select! {
+            joined = timeout(CHANGE_PATIENCE, joined) => match joined {
+                Ok(Ok(_)) => return Ok(()),
+                _ => format!("not yet one of the cluster: {}", self.why_joining("")),
+            },
+            trouble = nobody_at(links, &address) => format!("no node of the cluster is found at {address}: {trouble}"),
+        };
+        Err(Trouble::new(503, "joining", why)
             .hint("the node goes on trying until it is started anew; `seeds` under [cluster] makes it lasting"))
     }
 
@@ -195,6 +206,9 @@ impl Clustered {
         if named(group, &node) == Some(self.local.shared.node) {
             return Err(Trouble::new(409, "own_node", "this is the node itself").hint("let it leave"));
         }
+        if !group.status().quorum {
+            return Err(no_quorum(&format!("there is no quorum now, and without one {node} cannot be taken out")));
+        }
         match group.force_leave(&node, Instant::now() + CHANGE_PATIENCE).await {
             Ok(()) => {
                 warn!(event = "force_leave", node, "a node was taken out of the cluster by way of the admin port");
@@ -207,6 +221,20 @@ impl Clustered {
     }
 }
 
+/// Why no node is found at a seed, once it has been looked for there again and again.
+async fn nobody_at(links: &Links, address: &str) -> String {
+    let began = Instant::now();
+    loop {
+        sleep(LOOK_AGAIN).await;
+        let seeds = links.seeds_without_nodes();
+        if let Some((_, trouble)) =
+            seeds.into_iter().find(|(seed, _)| seed == address && began.elapsed() > FOUND_PATIENCE)
+        {
+            return trouble;
+        }
+    }
+}
+
 fn nodes_missing(client_id: &str, silent: &[Arc<str>]) -> Trouble {
     let names = silent.join(", ");
     Trouble::new(
@@ -215,6 +243,20 @@ fn nodes_missing(client_id: &str, silent: &[Arc<str>]) -> Trouble {
         format!("{names} does not answer, and no other node has a session of {client_id:?}"),
     )
     .hint("`holdfast cluster status` says which nodes are there")
+}
+
+/// The session is kept by a node that does not answer.
+fn waits_at(client_id: &str, holder: &str) -> Trouble {
+    Trouble::new(
+        503,
+        "node_missing",
+        format!(
+            "the session of {client_id:?} is on {holder}, which does not answer: it waits there until {holder} is back"
+        ),
+    )
+    .hint(
+        "a client that starts clean gets a new session elsewhere; `holdfast cluster status` says which nodes are there",
+    )
 }
 
 pub(super) fn starting() -> Trouble {

@@ -3,6 +3,8 @@
 //! Order: the clients are told to go (0x8B) and have a moment to take what was written to them; the leader ends the node's incarnation and takes it out of the members; a
 //! file in the data directory says so; the process ends. If it does not come to that, the node registers anew and serves on.
 //!
+//! A node that was taken out has the same file once it has been told.
+//!
 //! What the file is for: the log of a node that has left knows of a cluster that does not know the node. A start with such a directory is refused, whoever starts it.
 //!
 //! Test to read first: `cluster-tests/tests/cluster/admin.rs`.
@@ -16,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use holdfast_raft::{Group, LeaveError, NodeId};
+use holdfast_raft::{Group, LeaveError, MemberView, NodeId};
 
 use crate::admin::Trouble;
 use crate::mqtt::ReasonCode;
@@ -38,8 +40,11 @@ const LAST_WORD: Duration = Duration::from_millis(300);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The cluster that the node of this data directory has left, if it has left one.
-pub(in crate::node) fn left_cluster(data_dir: &Path) -> io::Result<Option<String>> {
+/// The cluster that the node of this data directory has left, or was taken out of, if there is one.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn left_cluster(data_dir: &Path) -> io::Result<Option<String>> {
     match std::fs::read_to_string(data_dir.join(LEFT_FILE)) {
         Ok(text) => Ok(Some(text.lines().next().unwrap_or_default().to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -47,7 +52,8 @@ pub(in crate::node) fn left_cluster(data_dir: &Path) -> io::Result<Option<String
     }
 }
 
-fn note_left(data_dir: &Path, cluster: &str) -> io::Result<()> {
+/// Writes down that it has.
+pub(in crate::node) fn note_left(data_dir: &Path, cluster: &str) -> io::Result<()> {
     let mut file = File::create(data_dir.join(LEFT_FILE))?;
     writeln!(file, "{cluster}")?;
     file.sync_all()?;
@@ -134,23 +140,38 @@ fn may_leave(group: &Group, own: NodeId) -> Result<(), Trouble> {
             "a node that cannot join is stopped, and taken out by `holdfast cluster force-leave` on another one",
         ));
     }
+    if !status.quorum {
+        return Err(no_quorum("there is no quorum now, and without one no node can leave"));
+    }
     let live: Vec<NodeId> = group.read(|state| state.live_nodes().map(|node| node.id).collect());
-    let voters: Vec<NodeId> = status.members.iter().filter(|member| member.voter).map(|member| member.id).collect();
-    if !voters.contains(&own) {
+    // Who has died just now lives in the state until its lease is over, and its link is gone.
+    let is_there = |member: &&MemberView| live.contains(&member.id) && member.linked;
+    let voters = || status.members.iter().filter(|member| member.voter);
+    if !voters().any(|member| member.id == own) {
         return Ok(());
     }
-    let rest = voters.iter().filter(|voter| **voter != own);
-    let live = rest.clone().filter(|voter| live.contains(voter)).count();
-    match rest.count() {
+    let rest = || voters().filter(|member| member.id != own);
+    can_do_without(rest().count(), rest().filter(is_there).count())
+}
+
+/// Whether the other voters can, `there` of `rest`.
+fn can_do_without(rest: usize, there: usize) -> Result<(), Trouble> {
+    match rest {
         0 => Err(Trouble::new(409, "last_node", "it is the last voter: without it there is no cluster").hint("stop it instead")),
-        rest if live <= rest / 2 => Err(Trouble::new(
+        rest if there <= rest / 2 => Err(Trouble::new(
             409,
             "quorum",
-            format!("of the {rest} voters that stay only {live} would be there: no majority"),
+            format!("of the {rest} voters that stay only {there} would be there: no majority"),
         )
         .hint("bring the others back first, or take out for good by `holdfast cluster force-leave` those that will not come back")),
         _ => Ok(()),
     }
+}
+
+/// Nobody comes or goes now.
+pub(super) fn no_quorum(why: &str) -> Trouble {
+    Trouble::new(503, "no_quorum", why)
+        .hint("start the voters that are down until most of them are there: `holdfast cluster status` says who is in the cluster, and its state as it was last known")
 }
 
 #[cfg(test)]
@@ -163,5 +184,21 @@ mod tests {
         assert_eq!(left_cluster(dir.path()).unwrap(), None);
         note_left(dir.path(), "plant 7").unwrap();
         assert_eq!(left_cluster(dir.path()).unwrap().as_deref(), Some("plant 7"));
+    }
+
+    #[test]
+    fn a_node_leaves_only_a_majority_behind() {
+        for (rest, there, code) in [
+            (0, 0, Some("last_node")),
+            (1, 1, None),
+            (1, 0, Some("quorum")),
+            (2, 2, None),
+            (2, 1, Some("quorum")),
+            (3, 2, None),
+            (4, 2, Some("quorum")),
+        ] {
+            let refused = can_do_without(rest, there).err().map(|trouble| trouble.code);
+            assert_eq!(refused, code, "{there} of {rest}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use crate::shard::mailbox::{Event, Turned};
 
 use super::plane::{ClusterPlane, all_routes};
 use super::retained_sync::{self, RetainedSync};
+use super::waiting;
 
 /// How far a node has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(super) struct Life {
     pub retained: RetainedSync,
     /// Leases of the time when the node was alone.
     pub alone: Vec<LeaseImage>,
+    /// How many nodes found the cluster.
+    pub expected_size: usize,
     pub open: watch::Sender<bool>,
     pub stage: watch::Sender<Stage>,
 }
@@ -107,6 +110,7 @@ impl Life {
                     return true;
                 }
                 Err(RegisterError::Deadline(why)) => {
+                    let why = waiting::why_not_joined(why, &self.group, Some(&self.links), self.expected_size);
                     info!(event = "joining", "not yet one of the cluster: {why}");
                     self.stage.send_replace(Stage::Joining(why));
                 }

@@ -11,6 +11,7 @@
 //! | `admin_source`, `outlook`, `figures` | what the admin port tells: of all nodes, of how this one sees them, and what is counted |
 //! | `questions` | what the admin port of one node asks the others |
 //! | `departure` | leaving for good |
+//! | `waiting` | in words, what a node waits for that the cluster has not taken in |
 //!
 //! Order of a start: the state on disk is read and every session is in the index of its shard; then the links open and the group starts; when the cluster has registered the node it drops what is
 //! no longer its own, says which filters it wants, and agrees with the others about retained messages; only then do the listeners open.
@@ -26,6 +27,7 @@ mod plane;
 mod questions;
 mod receiver;
 mod retained_sync;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -44,7 +46,8 @@ use crate::config::{self, Config};
 use crate::link::{self, Links, Peer};
 use crate::shard::Shared;
 
-pub(super) use departure::left_cluster;
+pub use departure::left_cluster;
+pub(super) use departure::note_left;
 pub(super) use plane::ClusterPlane;
 
 use super::admin_source::Local;
@@ -136,6 +139,7 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
         group: group.clone(),
         retained,
         alone,
+        expected_size: cluster.expected_size,
         open,
         stage,
     };
@@ -164,6 +168,7 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
         questions: questions.clone(),
         departure,
         cluster: cluster.name.clone(),
+        expected_size: cluster.expected_size,
         stage,
         started: AtomicBool::new(false),
     };

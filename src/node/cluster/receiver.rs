@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use holdfast_raft::{Lane as GroupLane, Network, NodeId};
+use holdfast_raft::{Group, Lane as GroupLane, Network, NodeId};
 use tracing::warn;
 
 use crate::byte_stream::ByteStream;
@@ -40,6 +40,14 @@ impl Receiver for Switchboard {
         if let Some(group) = self.plane.group() {
             group.link_changed(peer.id, false);
         }
+    }
+
+    /// The state says so before the links of a node end that stops in good order; of one that falls silent or is killed it says so later. While this node
+    /// stops, the others may do so too, and the state then learns of nobody.
+    fn has_stopped(&self, peer: &Peer) -> bool {
+        let is_live = |group: &Group| group.read(|state| state.node(peer.id).is_some_and(|node| node.live));
+        let group = self.plane.group();
+        group.is_some_and(|group| group.is_stopping() || (group.is_registered() && !is_live(group)))
     }
 
     fn frame(&self, from: &Arc<Peer>, lane: Lane, kind: u8, payload: Bytes) {

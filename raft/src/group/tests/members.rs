@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use openraft::ChangeMembers;
 use tokio::time::Instant;
 
 use super::scene::{Scene, acquire, deadline, options, until};
@@ -162,4 +163,84 @@ async fn who_was_taken_out_hears_of_it_from_a_majority() {
     assert!(matches!(out.group.register(soon).await, Err(RegisterError::Deadline(_))), "one may be wrong");
     scene.link(2, 3, true);
     assert_eq!(out.group.register(deadline()).await, Err(RegisterError::Removed));
+}
+
+/// Its lease still runs, and it is no voter to count on. What is tried all the same without it can be neither decided nor undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_wants_to_go_just_after_another_has_died_is_refused_and_all_serve_on() {
+    for leads in [true, false] {
+        let mut scene = Scene::of(3).await;
+        let leader = scene.leader(&[1, 2, 3]).await;
+        let dies = if leads { leader } else { leader % 3 + 1 };
+        let (goes, stays) = (dies % 3 + 1, (dies + 1) % 3 + 1);
+        scene.kill(dies).await;
+        let refused = scene.nodes[&goes].group.leave(deadline()).await;
+        assert!(matches!(refused, Err(LeaveError::Refused(ref why)) if why.contains("no majority")), "{refused:?}");
+        assert_eq!(voters(&scene, stays), [1, 2, 3]);
+        scene.register_all().await;
+        for at in [goes, stays] {
+            let outcome = scene.nodes[&at].ask(at as u64, acquire(&format!("c{at}"))).await;
+            assert!(matches!(outcome, Outcome::Acquired { .. }), "{outcome:?}");
+        }
+        // With the dead one taken out there are two, and then one may go.
+        until("it is expired", || scene.nodes[&stays].group.read(|state| state.live_nodes().count() == 2)).await;
+        scene.nodes[&stays].group.force_leave(&format!("n{dies}"), deadline()).await.expect("it is dead");
+        scene.nodes[&goes].group.leave(deadline()).await.expect("leaves");
+        until("one is left", || voters(&scene, stays) == [stays]).await;
+    }
+}
+
+/// Whose first entry is decided and whose second one never came: here, because nobody waits for it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_is_left_half_done_is_ended() {
+    for is_dead in [false, true] {
+        let mut scene = Scene::of(3).await;
+        let mut leader = scene.leader(&[1, 2, 3]).await;
+        let goes = leader % 3 + 1;
+        if is_dead {
+            scene.kill(goes).await;
+            let stays = (leader + 1) % 3 + 1;
+            until("it is expired", || scene.nodes[&stays].group.read(|state| state.live_nodes().count() == 2)).await;
+            leader = scene.leader(&[leader, stays]).await;
+        }
+        let left: Vec<u128> = [1, 2, 3].into_iter().filter(|id| *id != goes).collect();
+        scene.net.delay(Duration::from_millis(30));
+        let group = scene.nodes[&leader].group.clone();
+        let (raft, to) = (group.0.raft.clone(), left.iter().copied().collect());
+        let change =
+            tokio::spawn(async move { raft.change_membership(ChangeMembers::ReplaceAllVoters(to), false).await });
+        until("it has begun", || group.0.members().configs.len() == 2).await;
+        change.abort();
+        scene.net.delay(Duration::ZERO);
+        let wanted = if is_dead { left } else { vec![1, 2, 3] };
+        let is_ended = || group.0.members().configs.len() == 1 && voters(&scene, leader) == wanted;
+        until("it has ended", is_ended).await;
+        assert!(matches!(scene.nodes[&leader].ask(1, acquire("c")).await, Outcome::Acquired { .. }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_the_log_does_not_grow_and_nobody_is_taken_out() {
+    let scene = Scene::of(3).await;
+    let leader = scene.leader(&[1, 2, 3]).await;
+    let node = scene.nodes[&leader].clone();
+    scene.settle().await;
+    scene.isolate(leader, true);
+    let before = node.group.status().last_log.expect("there is a log");
+    node.group.propose([(1, acquire("c"))]);
+    until("it knows of no quorum", || !node.group.status().quorum).await;
+    let refused = node.group.force_leave(&format!("n{}", leader % 3 + 1), deadline()).await;
+    assert!(matches!(refused, Err(LeaveError::Refused(ref why)) if why.contains("there is no quorum")), "{refused:?}");
+    until("its incarnation has ended", || node.diary.is_ended()).await;
+    // Which takes many renewals, and as many attempts to register.
+    let soon = Instant::now() + Duration::from_millis(options(1, "", 1).lease_ms);
+    assert!(matches!(node.group.register(soon).await, Err(RegisterError::Deadline(_))));
+    let after = node.group.status();
+    assert_eq!(after.leader, Some(node.id), "it has heard of no other one");
+    let grown = after.last_log.expect("there is a log") - before;
+    assert!((1..=3).contains(&grown), "what it proposes itself, a batch and a registration, and not {grown} entries");
+    scene.isolate(leader, false);
+    scene.register_all().await;
+    assert!(matches!(node.ask(2, acquire("d")).await, Outcome::Acquired { .. }));
+    scene.settle().await;
 }
