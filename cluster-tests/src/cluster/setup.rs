@@ -13,7 +13,7 @@ use crate::process::Installation;
 /// Small segments: three nodes should not take a hundred megabytes each.
 const STORAGE: &str = "[storage]\nsegment_bytes = \"4MB\"\n";
 
-/// What every node of a cluster is told.
+/// What every node of a cluster is told. The variable `HOLDFAST_COPIES` says how many copies sessions have where a test does not.
 pub struct ClusterSetup {
     size: usize,
     shards: usize,
@@ -133,6 +133,11 @@ impl ClusterSetup {
         let _ = writeln!(text, "[cluster]\nname = \"test\"\nbind = \"{}\"", ports.cluster.address());
         let _ = writeln!(text, "secret_file = \"secret\"\nseeds = [{}]", seeds.join(", "));
         let _ = writeln!(text, "expected_size = {}", self.size);
+        if let Ok(copies) = std::env::var("HOLDFAST_COPIES")
+            && self.cluster.iter().all(|line| !line.starts_with("session_copies"))
+        {
+            let _ = writeln!(text, "session_copies = {copies}");
+        }
         for line in &self.cluster {
             let _ = writeln!(text, "{line}");
         }

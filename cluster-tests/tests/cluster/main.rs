@@ -10,6 +10,7 @@
 
 mod admin;
 mod chaos;
+mod copies;
 mod faults;
 mod full_disk;
 mod hopping;

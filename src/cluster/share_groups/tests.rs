@@ -536,7 +536,7 @@ fn what_a_dead_node_may_have_goes_to_it_again_when_it_is_back() {
          members 3 1
          gone 2 unsent 3         => answer b, c to 3 as 4
          up 2                    => b again as 2
-         welcomed 2 run 8 received 0 => dropped NodeGone
+         welcomed 2 run 8 received 0 kept 2 => dropped NodeGone
          settled 2 2             =>
          settled 3 4             => answer c",
     );
