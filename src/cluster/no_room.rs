@@ -35,8 +35,8 @@ pub struct NoRoom<W> {
     waiting: VecDeque<Waiting<W>>,
     waiting_bytes: usize,
     tried_at: u64,
-    /// While something of that may still be refused.
-    trying_until: u64,
+    /// The last that was sent again, until the node has accepted all up to it: it may still be refused.
+    trying: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Short {
 
 impl<W> Default for NoRoom<W> {
     fn default() -> Self {
-        Self { topics: HashMap::new(), waiting: VecDeque::new(), waiting_bytes: 0, tried_at: 0, trying_until: 0 }
+        Self { topics: HashMap::new(), waiting: VecDeque::new(), waiting_bytes: 0, tried_at: 0, trying: None }
     }
 }
 
@@ -84,8 +84,18 @@ impl<W> NoRoom<W> {
     }
 
     /// Whether a message waits, or is on its way once more and may be refused again.
-    pub fn is_waited_for(&self, now: u64) -> bool {
-        !self.waiting.is_empty() || self.trying_until > now
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty() || self.trying.is_some()
+    }
+
+    /// One of those is on its way once more, with a new sequence.
+    pub fn sent_again(&mut self, sequence: u64) {
+        self.trying = Some(sequence);
+    }
+
+    /// The node has accepted all up to a sequence, and said before what of that it refuses. True if nothing is waited for any more.
+    pub fn accepted(&mut self, up_to: u64) -> bool {
+        self.trying.take_if(|last| *last <= up_to).is_some() && self.waiting.is_empty()
     }
 
     /// What is to be sent again now, in order; while it is on its way its topics stay short.
@@ -95,9 +105,6 @@ impl<W> NoRoom<W> {
         }
         self.tried_at = now;
         self.waiting_bytes = 0;
-        if !self.waiting.is_empty() {
-            self.trying_until = now + SHORT_MS;
-        }
         for short in self.topics.values_mut().filter(|short| short.waiting > 0) {
             *short = Short { until: now + SHORT_MS, waiting: 0 };
         }
@@ -107,13 +114,14 @@ impl<W> NoRoom<W> {
     /// Forgets topics that are short no longer. True if nothing is left.
     pub fn look(&mut self, now: u64) -> bool {
         self.topics.retain(|_, short| !short.is_over(now));
-        self.topics.is_empty()
+        self.topics.is_empty() && self.trying.is_none()
     }
 
     /// The node is gone: what waited, in order.
     pub fn clear(&mut self) -> VecDeque<Waiting<W>> {
         self.topics.clear();
         self.waiting_bytes = 0;
+        self.trying = None;
         std::mem::take(&mut self.waiting)
     }
 }
@@ -140,11 +148,28 @@ mod tests {
         assert!(room.is_short(6_200, "t") && !room.look(6_200), "nothing may overtake what waits");
         assert_eq!(tried(&mut room, 6_300), [1, 2]);
         assert!(room.is_short(7_200, "t") && !room.look(7_200), "it is on its way");
-        assert!(room.is_waited_for(7_200) && !room.is_waited_for(7_300));
         // One more time refused.
         refuse_and_wait(&mut room, 7_250, 1);
         assert_eq!(tried(&mut room, 8_250), [1]);
         assert!(room.look(9_250), "it was taken");
+    }
+
+    #[test]
+    fn what_is_on_its_way_again_is_waited_for_until_it_is_accepted() {
+        let mut room = NoRoom::default();
+        assert!(!room.is_waited_for());
+        refuse_and_wait(&mut room, 0, 1);
+        assert_eq!(tried(&mut room, 1_000), [1]);
+        room.sent_again(7);
+        assert!(room.is_waited_for() && !room.look(9_000), "however long that takes");
+        assert!(!room.accepted(6) && room.is_waited_for());
+        // It is refused once more, which the node says before it accepts what came with it.
+        refuse_and_wait(&mut room, 9_000, 1);
+        assert!(!room.accepted(7) && room.is_waited_for());
+        assert_eq!(tried(&mut room, 10_000), [1]);
+        room.sent_again(8);
+        assert!(room.accepted(9) && !room.is_waited_for() && room.look(11_000));
+        assert!(!room.accepted(10), "said once");
     }
 
     #[test]

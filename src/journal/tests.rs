@@ -13,7 +13,7 @@ use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscriptio
 
 use super::{
     Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
-    retained_entry,
+    retained_entry, shared_message,
 };
 
 fn qos() -> impl Strategy<Value = QoS> {
@@ -67,6 +67,8 @@ proptest! {
 
         let packet_id = id.and_then(PacketId::new);
         let value = encode_item(Item::Message { queued: &queued, packet_id });
+        let id_of_shared = queued.share.as_ref().and(queued.message()).map(|message| message.id);
+        prop_assert_eq!(shared_message(&value), id_of_shared);
         let StoredBody { size, expires_at } = queued.stored_body();
         let stored = Queued { body: QueuedBody::Stored(StoredBody { size, expires_at }), ..queued.clone() };
         prop_assert_eq!(decode_item(queued.position, &value), Some(Restored::Message { queued: stored, packet_id }));
@@ -89,7 +91,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes));
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes));
     }
 }
 

@@ -392,6 +392,7 @@ impl Shard {
             Wait::Promise(promise) => done.push(promise),
             Wait::Copied(number) => copied = Some(number),
         });
+        let has_room = peer.no_room.accepted(up_to);
         let node = peer.node;
         let waiting = if peer.legs.has_room() { std::mem::take(&mut peer.waiting) } else { Vec::new() };
         if peer.told_stuck {
@@ -405,6 +406,9 @@ impl Shard {
         let shares = self.share_groups.accepted(node, up_to);
         self.carry_out_shares(shares);
         self.read_waiting(waiting);
+        if has_room {
+            self.send_held_mark(slot);
+        }
         self.settle_waits_for_legs();
     }
 }
@@ -451,10 +455,9 @@ impl Shard {
     /// Tells a node that this shard routes by the state of `index`: behind everything that it was sent before, and behind what it has no room for, which it may have to take for a
     /// session that goes away from it then.
     pub(super) fn send_mark(&mut self, slot: NodeSlot, index: u64) {
-        let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else { return };
         peer.held_mark = peer.held_mark.max(Some(index));
-        if !peer.no_room.is_waited_for(now) {
+        if !peer.no_room.is_waited_for() {
             self.send_held_mark(slot);
         }
     }
@@ -475,14 +478,16 @@ impl Shard {
         for slot in slots_of(self.peers.short) {
             let Some(peer) = self.peers.get_mut(slot) else { continue };
             let again = peer.no_room.to_try(now);
-            let (is_short, is_over) = (!peer.no_room.look(now), !peer.no_room.is_waited_for(now));
-            if !is_short {
-                self.peers.short &= !(1 << slot);
-            }
             for Waiting { frame, wait, since, .. } in again {
                 self.send_again(slot, &frame, wait, now.saturating_sub(since));
             }
+            let Some(peer) = self.peers.get_mut(slot) else { continue };
+            let (is_over, is_waited_for) = (peer.no_room.look(now), peer.no_room.is_waited_for());
             if is_over {
+                self.peers.short &= !(1 << slot);
+            }
+            // All that waited may have expired.
+            if !is_waited_for {
                 self.send_held_mark(slot);
             }
         }
@@ -499,6 +504,9 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
+        if let Some(peer) = self.peers.get_mut(slot) {
+            peer.no_room.sent_again(sequence);
+        }
         self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
         // Whoever publishes next does not have to wait for it.
         self.peers.full = 0;

@@ -201,7 +201,7 @@ impl Shard {
 
     /// What time moves on. Called ten times in a second.
     pub(super) fn look_after_shares(&mut self) {
-        if self.now > self.shared_before.1 {
+        if !self.shared_before.0.is_empty() && self.now > self.shared_before.1 {
             self.shared_before = Default::default();
         }
         let actions = self.share_groups.tick(self.now);

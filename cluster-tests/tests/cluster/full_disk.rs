@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, Refusal, try_connect};
 use holdfast_cluster_tests::wire::{Publish, Version, reason};
 
 use crate::HEALED;
@@ -44,13 +44,23 @@ fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
     let (mut subscriber, _) = on.connect(N2, &on.kept("s"));
     subscriber.subscribe(on.topic("t"), 1);
     subscriber.disconnect();
+    let (mut small, _) = on.connect(N2, &on.kept("small"));
+    small.subscribe(on.topic("u"), 1);
+    small.disconnect();
     let accepted = fill(&on, N1);
     assert!(accepted > 64, "{accepted} MB of 256 were used");
     // Who cannot be told waits.
     let (mut old, _) = on.connect(N1, &on.hello(Version::V311, "p311"));
     old.send_publish(&Publish::new(on.topic("t"), "held back").qos(1, 1));
+    // And so does what was on its way before it was known that there is no room; while it does, its session stays where that will be kept.
+    let (mut older, _) = on.connect(N1, &on.hello(Version::V311, "p311u"));
+    older.send_publish(&Publish::new(on.topic("u"), "came too late").qos(1, 1));
     others_go_on(&on);
-    assert!(old.fence().is_empty(), "it is acknowledged");
+    assert!(old.fence().is_empty() && older.fence().is_empty(), "they are acknowledged");
+    match try_connect(cluster.node(N3).address(), &on.kept("small"), HEALED) {
+        Err(Refusal::Refused(reason::SERVER_UNAVAILABLE)) => {}
+        other => panic!("the session leaves what it is owed behind: {:?}", other.map(|(_, ack)| ack)),
+    }
     // Taken, and there is room again.
     let (mut subscriber, ack) = on.connect(N2, &on.kept("s"));
     assert!(ack.session_present);
@@ -58,8 +68,11 @@ fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
         let text = subscriber.take().text();
         assert_eq!(text.split(' ').next(), Some(number.to_string().as_str()));
     }
-    assert_eq!(old.wait_puback(1), 0);
+    assert_eq!((old.wait_puback(1), older.wait_puback(1)), (0, 0));
     assert_eq!(subscriber.take().text(), "held back");
+    let (mut small, ack) = on.connect_within(N3, &on.kept("small"), HEALED);
+    assert!(ack.session_present);
+    assert_eq!(small.take().text(), "came too late");
     let deadline = Instant::now() + HEALED;
     let mut publisher = on.v5(N3, "p3");
     while publisher.publish(on.topic("t"), "healed", 1) >= 0x80 {

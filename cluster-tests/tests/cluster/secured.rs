@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use holdfast_cluster_tests::certificates::Authority;
 use holdfast_cluster_tests::cluster::flow::{Flow, FlowPlan};
 use holdfast_cluster_tests::cluster::rounds::secs;
-use holdfast_cluster_tests::cluster::{ClusterSetup, ClusterStage, N1, N2, N3, Stranger};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, Stranger};
 use holdfast_cluster_tests::process::START;
 use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::transport::PATIENCE;
@@ -14,12 +14,17 @@ use crate::HEALED;
 
 const TLS: &str = "tls = { cert = \"node.crt\", key = \"node.key\", ca = \"ca.crt\" }";
 
-#[test]
-fn links_over_tls_carry_everything_and_show_nothing() {
+/// Three nodes with a certificate each.
+fn secured() -> Cluster {
     let authority = Authority::new("nodes");
     let leaf = authority.server(1);
     let setup = ClusterSetup::new(3).cluster(TLS).file("ca.crt", &authority.pem);
-    let cluster = setup.file("node.crt", &leaf.certificate).file("node.key", &leaf.key).start();
+    setup.file("node.crt", &leaf.certificate).file("node.key", &leaf.key).start()
+}
+
+#[test]
+fn links_over_tls_carry_everything_and_show_nothing() {
+    let cluster = secured();
     let on = ClusterStage::new(&cluster);
 
     let mut kept = on.connect(N2, &on.kept("kept")).0;
@@ -54,10 +59,7 @@ fn links_over_tls_carry_everything_and_show_nothing() {
 
 #[test]
 fn a_node_without_a_certificate_of_the_cluster_gets_nowhere() {
-    let authority = Authority::new("nodes");
-    let leaf = authority.server(1);
-    let setup = ClusterSetup::new(3).cluster(TLS).file("ca.crt", &authority.pem);
-    let cluster = setup.file("node.crt", &leaf.certificate).file("node.key", &leaf.key).start();
+    let cluster = secured();
     // It knows the secret, and speaks in plain.
     let secret = std::fs::read_to_string(cluster.node(N1).installation().folder().join("secret")).expect("a secret");
     let seeds = cluster.all().map(|node| cluster.node(node).cluster_address().to_string()).collect();

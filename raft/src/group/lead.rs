@@ -93,6 +93,12 @@ impl Lead {
         !self.own.as_mut().is_some_and(is_open)
     }
 
+    /// Whether anything that it has put into the log may still be applied, as far as it knows.
+    pub fn has_open(&mut self) -> bool {
+        let registers = self.registering.values_mut().any(|last| last.answer.as_mut().is_some_and(is_open));
+        registers || !self.is_idle() || self.batches.iter_mut().any(|(_, answer)| is_open(answer))
+    }
+
     fn await_batch(&mut self, batch: BatchId, answer: WriteAnswer) {
         self.batches.push_back((batch, answer));
         while self.batches.len() > BATCHES_MAX || self.batches.front_mut().is_some_and(|(_, first)| !is_open(first)) {

@@ -379,10 +379,12 @@ impl Group {
             return;
         }
         inner.handing_over.store(true, Ordering::Release);
-        // openraft may not have taken up what was proposed until now.
-        tokio::time::sleep(3 * END_LOOK).await;
         let (shortest, longest) = inner.options.election_ms;
         let until = Instant::now() + Duration::from_millis(longest);
+        // openraft may not have taken up yet what was proposed until now.
+        while inner.lead.lock().has_open() && Instant::now() < until {
+            tokio::time::sleep(END_LOOK).await;
+        }
         let (mut metrics, me) = (inner.metrics.clone(), inner.me());
         let mut asked_at = None;
         while Instant::now() < until {
