@@ -40,6 +40,7 @@ use crate::subscriptions::{SessionKey, ShardId};
 use super::copying::Copying;
 use super::from_peers::{Half, StreamKey};
 use super::mailbox::Event;
+use super::moving::WaitsFor;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
@@ -487,7 +488,7 @@ impl Shard {
             Asked::Packet(packet_id) => self.tell_packet(session, packet_id),
             Asked::Message(position) => self.tell_message(session, position),
         }
-        self.go_on_giving(session);
+        self.go_on_giving(session, WaitsFor::Kept);
     }
 
     fn tell_message(&mut self, session: SessionKey, position: Position) {
