@@ -9,6 +9,7 @@
 //!          | [text share, u8 whether detached members will do] | [u8 kind of name, text client, u64 number] | bytes properties | payload up to the end of the frame
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
+//! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -48,6 +49,7 @@ const PUBLISH: u8 = 1;
 const MARK: u8 = 2;
 const COPY: u8 = 3;
 const ORPHAN: u8 = 4;
+const VOID: u8 = 5;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -160,6 +162,11 @@ pub enum DataFrame<'a> {
         sequence: u64,
         index: u64,
     },
+    /// A publish that is sent otherwise.
+    Void {
+        /// Its place in the stream of the sending shard.
+        sequence: u64,
+    },
     /// What has changed in the sessions of which the receiver has copies. Not looked into here.
     Copy {
         /// Its place in the stream of the sending shard, as that of a publish.
@@ -203,6 +210,10 @@ impl<'a> DataFrame<'a> {
                 number(out, COPY, *sequence);
                 out.extend_from_slice(entries);
             }
+            Self::Void { sequence } => {
+                out.extend_from_slice(&[VOID, 0]);
+                out.extend_from_slice(&sequence.to_be_bytes());
+            }
         }
         end(out, start);
     }
@@ -219,13 +230,17 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ORPHAN).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=VOID).contains(&kind))? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
             kind @ (PUBLISH | ORPHAN) => Self::Publish(Publish::decode(fields, kind == ORPHAN)?),
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
+            VOID => {
+                fields.u8()?;
+                Self::Void { sequence: fields.u64()? }
+            }
             other => return Err(Malformed::Kind(other)),
         };
         Ok(Some((frame, length)))
@@ -365,10 +380,13 @@ impl AnswerFrame {
     }
 }
 
-/// Notes in the whole frame of a publish that it may have been sent before. Other frames stay as they are.
-pub fn mark_resent(frame: &mut [u8]) {
-    if let [_, _, _, _, PUBLISH | ORPHAN, flags, ..] = frame {
+/// Notes in the whole frame of a publish that it may have been sent before; if it `is_void`, that it counts no more. Other frames stay as they are.
+pub fn mark_resent(frame: &mut [u8], is_void: bool) {
+    if let [_, _, _, _, kind @ (PUBLISH | ORPHAN), flags, ..] = frame {
         *flags |= RESEND;
+        if is_void {
+            *kind = VOID;
+        }
     }
 }
 

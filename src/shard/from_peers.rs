@@ -378,6 +378,7 @@ impl Shard {
                         self.is_new(of, sequence);
                     }
                 }
+                DataFrame::Void { sequence } => _ = self.is_new(of, sequence),
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
                         self.route_from_peer(of, &publish);

@@ -397,7 +397,7 @@ impl Shard {
         }
         let owner = self.keeping.storage().is_some().then(|| self.shared.next_owner());
         if let Some(owner) = owner {
-            self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
+            self.keeping.begin_owner(owner, client, began);
         }
         let mut session = Session::new(client.clone(), owner);
         session.set_epoch(epoch);
