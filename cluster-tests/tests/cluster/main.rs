@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod copies;
+mod destroyed;
 mod faults;
 mod full_disk;
 mod hopping;
