@@ -7,6 +7,7 @@
 //! What an item or a header is made of is bytes here, except that messages have an id.
 
 pub mod inheriting;
+pub mod plain;
 pub mod proposing;
 pub mod receiving;
 mod sending;

@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
 use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
 use crate::cluster::copies::Home;
 use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed};
+use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::route_commands;
 use crate::journal;
@@ -36,9 +36,6 @@ use super::{Pending, Shard};
 
 /// Sessions that are entered in one turn.
 const ENTERED_PER_TURN: usize = 256;
-
-/// Messages of which it is remembered that they came for sessions that have been inherited, while there are orphans.
-const PLAIN_MAX: usize = 65_536;
 
 /// For so long after the end of orphans may come what a node owed to the dead one, in milliseconds. One that is longer behind the others is given up.
 const LATE_MS: u64 = 60_000;
@@ -70,7 +67,7 @@ pub(super) struct Heir {
     /// Messages for the sessions of a dead node that are not entered yet.
     aside: VecDeque<(Life, Event)>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
-    plain: HashSet<MessageId>,
+    plain: PlainMessages,
 }
 
 impl Heir {
@@ -86,7 +83,7 @@ impl Heir {
             about_sessions: VecDeque::new(),
             unheld: VecDeque::new(),
             aside: VecDeque::new(),
-            plain: HashSet::new(),
+            plain: PlainMessages::default(),
         }
     }
 
@@ -132,13 +129,12 @@ impl Heir {
 
     /// The message goes to all sessions that want it, inherited ones too.
     pub fn note_plain(&mut self, id: MessageId) {
-        if self.open.is_empty() && self.plain.len() < PLAIN_MAX {
-            self.plain.insert(id);
-        }
+        self.plain.note(id);
     }
 
-    pub fn was_plain(&self, id: MessageId) -> bool {
-        self.plain.contains(&id)
+    /// Whether the sessions that were inherited from that life have had it so.
+    pub fn was_plain(&self, life: Life, id: MessageId) -> bool {
+        self.plain.had(life, id)
     }
 
     fn look_open(&mut self) {
@@ -439,6 +435,7 @@ impl Shard {
     pub(super) fn all_have_inherited(&mut self, life: Life) {
         self.heir.open.retain(|(open, _)| *open != life);
         self.heir.look_open();
+        self.heir.plain.entered(life);
         if self.id == 0 {
             info!(event = "inherited", node = %life.0, incarnation = life.1, "what has passed to this node of the sessions of a dead one is entered");
         }
@@ -477,9 +474,7 @@ impl Shard {
             return;
         }
         self.heir.begun.retain(|(life, _)| !over.contains(life));
-        if self.heir.begun.is_empty() {
-            self.heir.plain = HashSet::new();
-        }
+        over.iter().for_each(|life| self.heir.plain.over(*life));
         for (_, slot) in &mut self.sessions {
             slot.inherited.take_if(|origin| over.contains(&origin.life));
         }

@@ -211,7 +211,7 @@ impl Shard {
         let Some(life) = self.heir.life_of(orphan.of, orphan.incarnation) else {
             return;
         };
-        if self.heir.was_plain(earlier) {
+        if self.heir.was_plain(life, earlier) {
             return;
         }
         let found = self.shared.index.shards(outgoing.topic);
