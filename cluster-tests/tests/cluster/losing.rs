@@ -1,8 +1,13 @@
-//! Nodes that come back with less than they had said to have: `durability = "memory"` waits for no disk, and a kill takes the end.
+//! Nodes that come back with less than they had said to have: `durability = "memory"` waits for no disk, and a kill takes the end. To be sure that it does, the
+//! tests put the journal back as it was a moment before.
 
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3};
+use holdfast_cluster_tests::process::copy_folder;
+use holdfast_cluster_tests::scene::pass;
 
 use crate::HEALED;
 
@@ -21,6 +26,26 @@ fn at_level_memory() -> Cluster {
 fn wait_for_copies(cluster: &Cluster, node: usize, from: usize) {
     let found = cluster.node(node).log().wait(from, 3 * HEALED, |line| line.contains("are complete"));
     assert!(found.is_some(), "node {node} has not filled its heirs");
+}
+
+/// What is on the disks of these nodes, when nothing has been written for a while.
+fn disks(cluster: &Cluster, nodes: &[usize]) -> Vec<TempDir> {
+    pass(Duration::from_secs(1));
+    let copy_of = |node: &usize| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        copy_folder(&cluster.node(*node).installation().journal_dir(), &folder.path().join("journal"));
+        folder
+    };
+    nodes.iter().map(copy_of).collect()
+}
+
+/// The process ends, and what it wrote since then has not reached the disk; a new one begins.
+fn restart_with(cluster: &Cluster, node: usize, disk: &TempDir) {
+    cluster.node(node).kill();
+    let journal = cluster.node(node).installation().journal_dir();
+    std::fs::remove_dir_all(&journal).expect("the temporary folder can be written");
+    copy_folder(&disk.path().join("journal"), &journal);
+    cluster.node(node).launch();
 }
 
 fn begin(on: &ClusterStage<'_>, at: usize) {
@@ -55,9 +80,9 @@ fn a_node_that_starts_again_at_once_without_the_end_of_what_it_had_leaves_its_se
     let cluster = at_level_memory();
     let on = ClusterStage::new(&cluster);
     begin(&on, N3);
+    let disks = disks(&cluster, &[N3]);
     publish(&on, N1);
-    cluster.node(N3).kill();
-    cluster.node(N3).launch();
+    restart_with(&cluster, N3, &disks[0]);
     check(&on, N2);
 }
 
@@ -67,11 +92,11 @@ fn an_heir_that_starts_again_at_once_without_the_end_of_its_copies_is_filled_aga
     let cluster = at_level_memory();
     let on = ClusterStage::new(&cluster);
     begin(&on, N1);
+    let disks = disks(&cluster, &[N2, N3]);
     publish(&on, N2);
-    for heir in [N2, N3] {
+    for (heir, disk) in [N2, N3].into_iter().zip(&disks) {
         let at = cluster.node(N1).log().len();
-        cluster.node(heir).kill();
-        cluster.node(heir).launch();
+        restart_with(&cluster, heir, disk);
         cluster.whole_within(HEALED);
         wait_for_copies(&cluster, N1, at);
     }
@@ -87,7 +112,7 @@ fn sessions_survive_that_every_node_has_lost_the_end_of_them() {
     let on = ClusterStage::new(&cluster);
     begin(&on, N3);
     publish(&on, N1);
-    holdfast_cluster_tests::scene::pass(Duration::from_secs(1));
+    pass(Duration::from_secs(1));
     cluster.kill(cluster.all());
     cluster.start(cluster.all());
     cluster.whole_within(HEALED);
