@@ -90,7 +90,8 @@ pub enum Command {
         run: u64,
         /// The least and the greatest version of the control state that it can apply.
         versions: (u16, u16),
-        /// Whether it still has all sessions that it held. If not, they are lost.
+        /// Whether it still has everything that it ever had on its disk. If not, its heirs inherit as if it had died, and it is nobody's heir until it is filled
+        /// again; of sessions that nobody inherits it keeps what it has.
         intact: bool,
     },
     /// The node has been silent for too long and can do nothing more under that incarnation.

@@ -17,6 +17,7 @@ mod full_disk;
 mod hopping;
 mod inheriting;
 mod intruders;
+mod losing;
 mod matrix;
 mod order;
 mod partitions;

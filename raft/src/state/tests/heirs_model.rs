@@ -321,10 +321,6 @@ impl Twins {
         if done {
             self.model.events.push(Event::Born(node, intact));
             self.model.end_connections_of(node);
-            if !intact {
-                self.apply(LEADER, Command::Tick);
-                self.model.lose_all_of(node);
-            }
         }
     }
 

@@ -221,6 +221,29 @@ fn a_quick_restart_that_has_lost_something_leaves_its_sessions_to_its_heirs() {
     );
 }
 
+/// H7: every node has lost the end of what it had, as at level memory when the power fails. Nobody has anything better.
+#[test]
+fn when_all_have_lost_something_what_they_have_is_not_given_up() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, LEADER, expire(B, 1), "done; b1 down; a's heirs"),
+            (0, LEADER, restart(A, 1, false), "incarnation 2; a1 down; a2 up; a's heirs"),
+            (0, A, acquire("x", false, 100, None), "c2 resumed"),
+            (0, LEADER, expire(A, 2), "done; a2 down"),
+            (0, LEADER, restart(B, 1, false), "incarnation 2; b2 up"),
+            (0, B, found(&["x", "y"]), "NotHeir"),
+            (0, B, acquire("y", false, 100, None), "missing"),
+            (0, LEADER, restart(A, 2, false), "incarnation 3; a3 up"),
+            (0, A, acquire("y", false, 100, None), "c2 resumed"),
+        ],
+    );
+    assert_eq!(state.heirs(A), Some(HeirsView { base: vec![(B, true)], next: None, whole: false }));
+}
+
 /// H7, the race with the leader that has noticed the death.
 #[test]
 fn a_quick_restart_with_everything_keeps_its_sessions_unless_it_was_expired_before() {
