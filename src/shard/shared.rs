@@ -47,6 +47,8 @@ pub struct Shared {
     pub clustered: bool,
     /// Whether sessions have copies on other nodes.
     pub copies: bool,
+    /// Which heirs of this node have too little room on their disks to write down more messages, one bit for each slot.
+    pub short_heirs: AtomicU64,
     /// This life of the process: random.
     pub run: u64,
     /// Whether this node may serve.

@@ -19,6 +19,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -138,12 +139,37 @@ struct Sent {
     records: usize,
 }
 
+/// How far an heir is behind, and how far it is filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// What it has not accepted: bytes and entries.
+    pub bytes: usize,
+    pub records: usize,
+    /// Sessions that it was to be sent whole, since the heirs last changed, and those of them that it was; and the bytes of these.
+    pub to_fill: usize,
+    pub filled: usize,
+    pub filled_bytes: u64,
+}
+
+impl AddAssign for Lag {
+    fn add_assign(&mut self, other: Lag) {
+        self.bytes += other.bytes;
+        self.records += other.records;
+        self.to_fill += other.to_fill;
+        self.filled += other.filled;
+        self.filled_bytes += other.filled_bytes;
+    }
+}
+
 /// What goes to one heir.
 #[derive(Default)]
 struct Stream {
     under_way: VecDeque<Sent>,
     /// Bytes of a fill among them.
     fill_bytes: usize,
+    /// Sessions that were to be filled, and bytes that were sent for it, since the heirs last changed.
+    fill_sessions: usize,
+    filled_bytes: u64,
     to_fill: VecDeque<OwnerId>,
     to_drop: VecDeque<OwnerId>,
     /// What is being filled or dropped, and whether its next part is being made.
@@ -152,6 +178,17 @@ struct Stream {
 }
 
 impl Stream {
+    /// Sessions that are still to be sent, or on their way.
+    fn left_to_fill(&self) -> usize {
+        let work = self.work.filter(|work| work.step != Step::Drop);
+        self.to_fill.len() + usize::from(work.is_some())
+    }
+
+    fn begin_fill(&mut self) {
+        self.fill_sessions = self.left_to_fill();
+        self.filled_bytes = 0;
+    }
+
     /// The first submission that it has not all accepted.
     fn first_unaccepted(&self) -> Option<u64> {
         self.under_way.iter().find_map(|sent| sent.first)
@@ -211,19 +248,23 @@ fn slots_of(mut set: u64) -> impl Iterator<Item = Slot> {
 impl<E: Clone> Sending<E> {
     /// An owner from now on, of which the heirs have nothing.
     pub fn add(&mut self, owner: OwnerId, client: Arc<str>) {
-        let picks = self.heirs.base.pick(&client) | self.heirs.next.pick(&client);
+        let picks = self.picks(&client);
         for heir in slots_of(picks) {
-            self.streams.entry(heir).or_default().to_fill.push_back(owner);
+            let stream = self.streams.entry(heir).or_default();
+            stream.to_fill.push_back(owner);
+            stream.fill_sessions += 1;
         }
         self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0 });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
     pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
-        self.add(owner, client);
-        if let Some(owner) = self.owners.get_mut(&owner) {
-            owner.complete = owner.picks;
-        }
+        let picks = self.picks(&client);
+        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0 });
+    }
+
+    fn picks(&self, client: &str) -> u64 {
+        self.heirs.base.pick(client) | self.heirs.next.pick(client)
     }
 
     /// What a turn has written down, in order. Entries of other owners are left out.
@@ -285,6 +326,7 @@ impl<E: Clone> Sending<E> {
         frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
+            stream.filled_bytes += copied.bytes as u64;
         }
         if let Some(sent) = stream.under_way.back_mut() {
             sent.bytes += copied.bytes;
@@ -333,6 +375,7 @@ impl<E: Clone> Sending<E> {
         for (heir, stream) in &mut self.streams {
             stream.to_fill.make_contiguous().sort_unstable();
             let Some(work) = stream.work else {
+                stream.begin_fill();
                 continue;
             };
             let owner = self.owners.get(&work.owner);
@@ -342,6 +385,7 @@ impl<E: Clone> Sending<E> {
                 _ if owner.is_some_and(|owner| owner.lacks(*heir)) => stream.to_fill.retain(|id| *id != work.owner),
                 _ => stream.work = None,
             }
+            stream.begin_fill();
         }
     }
 
@@ -406,10 +450,16 @@ impl<E: Clone> Sending<E> {
         self.tail_bytes
     }
 
-    /// What an heir has not accepted, in bytes and in entries.
-    pub fn lag(&self, heir: Slot) -> (usize, usize) {
-        let under_way = self.streams.get(&heir).into_iter().flat_map(|stream| &stream.under_way);
-        under_way.fold((0, 0), |(bytes, records), sent| (bytes + sent.bytes, records + sent.records))
+    /// How far an heir is behind.
+    pub fn lag(&self, heir: Slot) -> Lag {
+        let Some(stream) = self.streams.get(&heir) else { return Lag::default() };
+        let filled = stream.fill_sessions.saturating_sub(stream.left_to_fill());
+        let lag = Lag { to_fill: stream.fill_sessions, filled, filled_bytes: stream.filled_bytes, ..Lag::default() };
+        stream.under_way.iter().fold(lag, |lag, sent| Lag {
+            bytes: lag.bytes + sent.bytes,
+            records: lag.records + sent.records,
+            ..lag
+        })
     }
 
     /// Owners that no heir was sent completely.
