@@ -7,7 +7,8 @@
 //! | --- | --- |
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
 //! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
-//! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted. Who is no pick any more is told to drop it |
+//! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted |
+//! | drop | who is no pick any more is told to drop what it has, whatever else it has not accepted: it may have no room for that. Who is no heir at all any more is waited for no longer |
 //!
 //! Owner: the shard. Invariants: each pick has been sent every entry of the tail, in order, so the death of another one makes nothing to be sent again, which would
 //! bring back items that are deleted; a complete copy has been sent everything since it was begun; stable never falls.
@@ -34,6 +35,9 @@ const FRAME_BYTES: usize = 64 * 1024;
 
 /// Bytes of a fill that one heir may have unaccepted before it gets more: the entries of its sessions are not to wait long behind them.
 const FILL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Frames that one heir may have unaccepted before it is told to drop more.
+const DROPS_UNDER_WAY_MAX: usize = 16 * 1024;
 
 /// Nodes to pick from, each with its slot if it can have a copy: if it is live, and not stale.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -133,8 +137,9 @@ impl Owner {
 /// A frame that is not accepted yet.
 struct Sent {
     number: u64,
-    /// The first submission of which it, or one behind it, has a part; `None` for a part of a fill.
+    /// The first submission of which it, or one behind it, has a part; `None` for a part of a fill, or if nobody waits for that heir.
     first: Option<u64>,
+    fills: bool,
     bytes: usize,
     records: usize,
 }
@@ -200,7 +205,7 @@ impl Stream {
             let earlier = self.under_way.iter_mut().rev().filter_map(|sent| sent.first.as_mut());
             earlier.take_while(|later| **later > first).for_each(|later| *later = first);
         }
-        self.under_way.push_back(Sent { number, first, bytes: 0, records: 0 });
+        self.under_way.push_back(Sent { number, first, fills: first.is_none(), bytes: 0, records: 0 });
     }
 }
 
@@ -345,6 +350,7 @@ impl<E: Clone> Sending<E> {
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
         self.heirs = heirs;
         self.pick_anew();
+        self.wait_for_heirs_alone();
         let mut frames = Vec::new();
         let tail = std::mem::take(&mut self.tail);
         for (submission, copied) in &tail {
@@ -354,6 +360,15 @@ impl<E: Clone> Sending<E> {
         self.tail = tail;
         self.look_for_homeless();
         frames
+    }
+
+    /// What others have not accepted is with those who are heirs now, or has nobody.
+    fn wait_for_heirs_alone(&mut self) {
+        let slots = self.heirs.base.slots.iter().chain(&self.heirs.next.slots);
+        let heirs = slots.flatten().fold(0_u64, |heirs, slot| heirs | 1 << slot);
+        for (_, stream) in self.streams.iter_mut().filter(|(heir, _)| heirs >> **heir & 1 == 0) {
+            stream.under_way.iter_mut().for_each(|sent| sent.first = None);
+        }
     }
 
     fn pick_anew(&mut self) {
@@ -424,7 +439,7 @@ impl<E: Clone> Sending<E> {
             return;
         };
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
-            if sent.first.is_none() {
+            if sent.fills {
                 stream.fill_bytes -= sent.bytes;
             }
         }
@@ -470,22 +485,25 @@ impl<E: Clone> Sending<E> {
 
 /// The fill.
 impl<E: Clone> Sending<E> {
-    /// What is to be made next, if any heir can take it that `may`.
+    /// What is to be made next. Who `may` not is filled no further.
     pub fn next_work(&mut self, may: impl Fn(Slot) -> bool) -> Option<Work> {
         for (heir, stream) in &mut self.streams {
-            let waits = stream.work.is_some() && stream.making;
-            if waits || stream.fill_bytes >= FILL_BYTES_MAX || !may(*heir) {
+            if stream.work.is_some() && stream.making {
                 continue;
             }
+            let fills = stream.fill_bytes < FILL_BYTES_MAX && may(*heir);
+            let drops = stream.work.is_none() && stream.under_way.len() < DROPS_UNDER_WAY_MAX;
             let owners = &self.owners;
-            let mut work = stream.work.map(|work| (work.owner, Step::GoOn));
-            while work.is_none()
+            let mut work = stream.work.filter(|_| fills).map(|work| (work.owner, Step::GoOn));
+            while drops
+                && work.is_none()
                 && let Some(owner) = stream.to_drop.pop_front()
             {
                 let is_pick = owners.get(&owner).is_some_and(|owner| owner.is_pick(*heir));
                 work = (!is_pick).then_some((owner, Step::Drop));
             }
-            while work.is_none()
+            while fills
+                && work.is_none()
                 && let Some(owner) = stream.to_fill.pop_front()
             {
                 let lacks = owners.get(&owner).is_some_and(|owner| owner.lacks(*heir));

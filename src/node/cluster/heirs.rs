@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use holdfast_raft::{Command, ControlState, Group, HeirsView, NodeId, Outcome};
@@ -186,8 +186,12 @@ pub(super) async fn run(plane: Arc<ClusterPlane>, own: Own) {
     let (mut proposing, mut alarm) = (Proposing::new(plane.shared().mailboxes.len()), Alarm::default());
     let mut mismatches = BTreeMap::new();
     loop {
-        // In the end it is looked all the same.
-        let _ = timeout(LOOK_EVERY, plane.watch().news.notified()).await;
+        tokio::select! {
+            () = plane.watch().news.notified() => {}
+            // The homes whose heir this node is are to hear of it before they have sent much more.
+            () = plane.shared().storage_level.changed.notified() => {}
+            () = sleep(LOOK_EVERY) => {}
+        }
         plane.say_standing(own);
         look_for_mismatches(&plane, own, &mut mismatches);
         let Some(group) = plane.group().filter(|group| plane.shared().copies && group.is_registered()) else {

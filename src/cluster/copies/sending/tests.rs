@@ -44,6 +44,28 @@ fn client_of(nodes: &[NodeId]) -> Arc<str> {
 }
 
 #[test]
+fn who_is_no_heir_any_more_is_waited_for_no_longer_and_drops_what_it_has() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "one".into());
+    sending.submit(1, [copied(O, "header"), copied(O, "message")]);
+    sending.kept(1);
+    assert_eq!(sending.stable(), 0, "its disk is full");
+    let tail = sending.change(heirs(&[B], &[C], Some(5)));
+    assert_eq!(tail.iter().map(|frame| frame.heir).collect::<Vec<_>>(), [3]);
+    sending.accepted(3, tail[0].number);
+    assert_eq!(sending.stable(), 0, "both are heirs");
+    sending.change(heirs(&[C], &[], None));
+    assert_eq!(sending.stable(), 1, "it is with the heir that there is");
+    let drop = sending.next_work(|heir| heir != 2).expect("it is to drop the session");
+    assert_eq!((drop.heir, drop.owner, drop.step), (2, O, Step::Drop));
+    // When it has room again it accepts all of it.
+    let dropped = sending.made(drop, [copied(O, "drop")], true);
+    sending.accepted(2, dropped[0].number);
+    assert_eq!(sending.lag(2).bytes, 0);
+}
+
+#[test]
 fn a_fill_says_how_far_it_is() {
     let mut sending = Sending::default();
     sending.change(heirs(&[], &[B], Some(7)));
