@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, READY, Refusal, try_connect};
+use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Publish, Version, reason};
 
 use crate::HEALED;
@@ -68,6 +69,7 @@ fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
         let text = subscriber.take().text();
         assert_eq!(text.split(' ').next(), Some(number.to_string().as_str()));
     }
+    wait_for_room(&cluster);
     assert_eq!((old.wait_puback(1), older.wait_puback(1)), (0, 0));
     assert_eq!(subscriber.take().text(), "held back");
     let (mut small, ack) = on.connect_within(N3, &on.kept("small"), HEALED);
@@ -80,6 +82,20 @@ fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
     }
     assert_eq!(subscriber.take().text(), "healed");
     nobody_was_given_up(&cluster);
+}
+
+/// Until no node is short of room, and none that has its copies.
+#[track_caller]
+fn wait_for_room(cluster: &Cluster) {
+    let deadline = Instant::now() + HEALED;
+    let has_room = |node: usize| {
+        let is = |name: &str| cluster.node(node).metric(name, &[]) == Some(1.0);
+        !is("holdfast_storage_short") && !is("holdfast_session_copies_short")
+    };
+    while !cluster.all().all(has_room) {
+        assert!(Instant::now() < deadline, "there is no room again");
+        pass(Duration::from_millis(100));
+    }
 }
 
 #[track_caller]
@@ -124,7 +140,7 @@ fn fill_in_turn(on: &ClusterStage, refused_max: usize, accepted_max: usize) -> F
             code if code < 0x80 => filled.accepted[number % SESSIONS].push(number),
             reason::QUOTA_EXCEEDED => {
                 filled.refused += 1;
-                holdfast_cluster_tests::scene::pass(Duration::from_millis(50));
+                pass(Duration::from_millis(50));
             }
             code => panic!("refused with {code:#04X}"),
         }
