@@ -20,6 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -339,7 +340,10 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         storage_level: Default::default(),
         owners: owners.into(),
         clustered: config.cluster.is_some(),
-        copies: config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
+        // Without a disk there is nothing of which there could be a copy.
+        copies: config.node.data_dir.is_some()
+            && config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
+        short_heirs: AtomicU64::new(0),
         run: random_id() as u64,
         grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
         cluster_index: Default::default(),

@@ -39,7 +39,7 @@ use crate::subscriptions::{SessionKey, ShardId};
 
 use super::copying::Copying;
 use super::from_peers::{Half, StreamKey};
-use super::mailbox::Event;
+use super::mailbox::{Event, Turned};
 use super::moving::WaitsFor;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
@@ -122,6 +122,8 @@ pub(super) enum Due {
         client: Arc<str>,
         epoch: u64,
     },
+    /// Somebody waits for all shards.
+    Turned(Arc<Turned>),
     Nothing,
 }
 
@@ -141,7 +143,7 @@ impl Due {
             Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
             Due::TakeCopies(_) | Due::Inherited(_) => false,
             Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
-            Due::Parts { .. } | Due::GoneFromCopy { .. } => true,
+            Due::Parts { .. } | Due::GoneFromCopy { .. } | Due::Turned(_) => true,
             Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
         }
     }
@@ -475,6 +477,7 @@ impl Shard {
             Due::TakeCopies(life) => self.take_copies(life),
             Due::Inherited(life) => self.has_inherited(life),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
+            Due::Turned(turned) => turned.arrive(),
             Due::Nothing => {}
         }
     }

@@ -152,6 +152,8 @@ pub enum Event {
     },
     /// Everything before this has been handled, and what is routed from now on is routed by the state that was applied then.
     Turned(Arc<Turned>),
+    /// The same, when all that the shard has written down until then is kept, and stable.
+    Stable(Arc<Turned>),
     /// Every node routes by the routes that this ticket awaited.
     RoutedEverywhere {
         ticket: Ticket,

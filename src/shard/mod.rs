@@ -54,7 +54,7 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::ShareGroups;
 use crate::limits;
@@ -67,7 +67,7 @@ use connection::{Connection, ConnectionTask};
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use heir::Heir;
-use keeping::{Keeping, Leg};
+use keeping::{Due, Keeping, Leg};
 use mailbox::{Event, Ticket};
 pub use moving::Deadlines;
 use moving::Moves;
@@ -102,8 +102,8 @@ pub trait ControlPlane: Send + Sync {
     /// The fill of that number is complete, as far as the sessions of a shard go.
     fn copies_filled(&self, _from: ShardId, _fill: u64) {}
 
-    /// What a node has not accepted of the copies of a shard's sessions, as it is now: bytes and entries.
-    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: (usize, usize)) {}
+    /// How far a node is behind with the copies of a shard's sessions, as it is now.
+    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: copies::Lag) {}
 
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
@@ -396,6 +396,8 @@ impl Shard {
             },
             Event::Effect(effect) => self.take_effect(effect),
             Event::CaughtUp { shard } => self.caught_up(shard),
+            Event::Stable(turned) if self.keeping.storage().is_some() => self.keeping.when_kept(Due::Turned(turned)),
+            Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
             Event::Inspect(question) => self.inspect(*question),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),

@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod copies;
+mod departures;
 mod destroyed;
 mod faults;
 mod full_disk;

@@ -19,6 +19,7 @@ use crate::link::Links;
 use crate::shard::Shared;
 use crate::shard::mailbox::{Event, Turned};
 
+use super::heirs;
 use super::plane::{ClusterPlane, all_routes};
 use super::retained_sync::{self, RetainedSync};
 use super::waiting;
@@ -142,6 +143,7 @@ impl Life {
     }
 
     async fn take_up(&mut self) {
+        heirs::give_up(&self.plane).await;
         self.adopt_leases().await;
         self.drop_what_is_not_ours().await;
         self.announce_routes().await;

@@ -36,7 +36,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use holdfast_raft::{Group, Options};
 use holdfast_storage::Storage;
@@ -147,9 +147,15 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     };
     tokio::spawn(life.run());
     tokio::spawn(life::end_lingering(plane.clone()));
-    if shared.copies {
-        tokio::spawn(heirs::run(plane.clone()));
+    let own = heirs::Own { session_copies: cluster.session_copies, keeps: storage.is_some() };
+    if own.session_copies > 1 && !own.keeps {
+        warn!(
+            event = "copies",
+            "session_copies = {} has no effect without data_dir under [node]: the sessions of this node end with it",
+            own.session_copies
+        );
     }
+    tokio::spawn(heirs::run(plane.clone(), own));
     Ok(Membership { links, group })
 }
 
@@ -160,9 +166,11 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
     let departure = Departure {
         shared: (*shared).clone(),
         plane: (*plane).clone(),
+        questions: questions.clone(),
         data_dir: config.node.data_dir.clone(),
         cluster: cluster.name.clone(),
         grace: config.shutdown.grace,
+        departing: Arc::default(),
     };
     let source = Clustered {
         local: local.clone(),

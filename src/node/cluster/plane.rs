@@ -21,7 +21,7 @@ use holdfast_raft::{
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
@@ -43,6 +43,8 @@ pub(super) mod kind {
     pub const RETAINED: u8 = 3;
     /// A question of one node's admin port to another node, and its answer.
     pub const ADMIN: u8 = 4;
+    /// What a node says of itself as an heir.
+    pub const STANDING: u8 = 5;
 }
 
 /// Nodes of a cluster: they fit in one word of the index of routes.
@@ -88,7 +90,7 @@ pub(in crate::node) struct ClusterPlane {
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
     /// The copies of sessions.
-    copies: Watch,
+    watch: Watch,
     /// What this node has of the sessions of others, and what it inherits.
     pub(super) heritage: Heritage,
 }
@@ -116,7 +118,7 @@ impl ClusterPlane {
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
             heritage: Heritage::default(),
-            copies: Watch::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -141,7 +143,7 @@ impl ClusterPlane {
     }
 
     pub(super) fn watch(&self) -> &Watch {
-        &self.copies
+        &self.watch
     }
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
@@ -311,11 +313,11 @@ impl ControlPlane for ClusterPlane {
     }
 
     fn copies_filled(&self, from: ShardId, fill: u64) {
-        self.copies.shard_has_filled(from, fill);
+        self.watch.shard_has_filled(from, fill);
     }
 
-    fn copy_lag(&self, from: ShardId, node: NodeId, lag: (usize, usize)) {
-        self.copies.note_lag(from, node, lag);
+    fn copy_lag(&self, from: ShardId, node: NodeId, lag: copies::Lag) {
+        self.watch.note_lag(from, node, lag);
     }
 
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
@@ -437,7 +439,7 @@ impl ClusterPlane {
                 }
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
-            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
+            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.watch.something_changed(),
             Effect::HeirsChanged { home } if !self.shared.is_own(home) => {
                 self.heritage.heirs_changed(home, self.shared.clock.now());
             }
@@ -454,7 +456,7 @@ impl ClusterPlane {
     fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
         self.live.lock().insert(node, incarnation);
-        self.copies.something_changed();
+        self.watch.something_changed();
         if self.shared.is_own(node) {
             return;
         }
@@ -495,8 +497,8 @@ impl ClusterPlane {
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
-        self.copies.forget(node);
-        self.copies.something_changed();
+        self.watch.forget(node);
+        self.watch.something_changed();
         self.heritage.node_died((node, incarnation), &heirs, self.shared.clock.now());
         // A node that starts may hear of one that was dead before.
         let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
