@@ -148,10 +148,56 @@ fn a_session_whose_home_and_heir_are_dead_is_missing_until_one_of_them_is_back_w
             (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
             (0, C, acquire("x", false, 100, None), "c3 asks b; c claims 3 of b"),
             (0, C, acquire("y", false, 100, None), "missing"),
+        ],
+    );
+    let missing: Vec<_> = state.missing_for(B).map(|(client, home, _)| (client.to_string(), home)).collect();
+    assert_eq!(missing, [("y".to_owned(), A)], "x is its own already");
+    assert_eq!(state.missing_for(C).count(), 0);
+    play(
+        &mut state,
+        [
             (0, B, found(&["x", "y"]), "done; 1 passed from a to b"),
             (0, C, acquire("y", false, 100, None), "c2 asks b; c claims 2 of b"),
         ],
     );
+    assert_eq!(state.missing_for(B).count(), 0);
+    assert_eq!(estate(&state, B), ["x of a, sure", "y of a, sure"]);
+}
+
+/// What a node that starts again has to enter, if it has not.
+fn estate(state: &ControlState, node: NodeId) -> Vec<String> {
+    let words = state.estate_of(node).map(|(client, estate)| {
+        let from = estate.from.map_or("nobody", |from| if from == A { "a" } else { "another" });
+        format!("{client} of {from}, {}", if estate.sure { "sure" } else { "perhaps" })
+    });
+    let mut words: Vec<String> = words.collect();
+    words.sort_unstable();
+    words
+}
+
+/// As if it had applied everything.
+#[test]
+fn who_starts_again_while_it_inherits_learns_from_the_state_what_it_had_to_enter() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 0, None), "c1 new"),
+            (0, B, acquire("z", false, 100, None), "c1 new"),
+            (0, LEADER, expire(A, 1), "done; a1 down to b"),
+        ],
+    );
+    assert_eq!(state.passed_on_all().count(), 0);
+    apply(&mut state, 0, LEADER, pass_on(A, 1));
+    apply(&mut state, 0, LEADER, restart(B, 1, true));
+    assert_eq!(state.orphans().collect::<Vec<_>>(), [(A, 1, vec![B])]);
+    assert_eq!(state.passed_on_all().collect::<Vec<_>>(), [(A, 1)]);
+    assert_eq!(estate(&state, B), ["x of a, sure", "z of nobody, perhaps"]);
+    // In its next life the dead node has other copies.
+    apply(&mut state, 0, B, inherited(A, 1));
+    apply(&mut state, 0, LEADER, restart(A, 1, true));
+    assert_eq!(estate(&state, B), ["x of a, perhaps", "z of nobody, perhaps"]);
 }
 
 #[test]
