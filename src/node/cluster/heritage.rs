@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, NodeId};
+use holdfast_raft::{Command, ControlState, Estate, NodeId};
 use parking_lot::Mutex;
 
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::inheriting::{Life, Passed, Without};
+use crate::cluster::copies::looking::{Outlook, Own};
 use crate::shard::mailbox::Event;
 
 use super::plane::ClusterPlane;
@@ -99,7 +100,36 @@ impl Heritage {
     }
 }
 
+/// What the control state says of the sessions of a node and of those of which it may have copies.
+fn outlook_on_copies(state: &ControlState, own: NodeId) -> Outlook {
+    let passed = |estate: &Estate| {
+        let without = match (estate.from, estate.sure) {
+            (None, _) => Without::Nothing,
+            (Some(_), true) => Without::Empty,
+            (Some(_), false) => Without::Lost,
+        };
+        let &Estate { began, epoch, expiry_secs, .. } = estate;
+        Passed { epoch, began, expiry_secs, without }
+    };
+    let all_passed: Vec<Life> = state.passed_on_all().collect();
+    let open = state.orphans().filter(|(_, _, heirs)| heirs.contains(&own));
+    let open = open.map(|(node, incarnation, _)| ((node, incarnation), all_passed.contains(&(node, incarnation))));
+    let estate = state.estate_of(own);
+    let missing = state.missing_for(own);
+    Outlook {
+        own: estate.map(|(client, of_it)| (client.clone(), Own { passed: passed(&of_it), from: of_it.from })).collect(),
+        missing: missing.map(|(client, home, of_it)| (client.clone(), (home, of_it.began))).collect(),
+        open: open.collect(),
+        live: state.live_nodes().map(|node| node.id).collect(),
+    }
+}
+
 impl ClusterPlane {
+    /// For the shards, while the state is locked.
+    pub(super) fn outlook_on_copies(&self, state: &ControlState) -> Arc<Outlook> {
+        Arc::new(outlook_on_copies(state, self.shared.node))
+    }
+
     pub(super) fn shard_has_inherited(&self, life: Life) {
         if self.heritage.entered(life, self.shared.mailboxes.len()) {
             self.shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Inherited { life }));
