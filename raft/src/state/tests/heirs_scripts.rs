@@ -366,7 +366,7 @@ fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
 }
 
 #[test]
-fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing() {
+fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing_and_give_it_back() {
     let mut state = with_heirs(A, &[B]);
     apply(&mut state, 0, B, fill(&[C]));
     apply(&mut state, 0, B, filled(6));
@@ -386,9 +386,30 @@ fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_m
             ),
             (0, C, lost("x", 2), "NotHeir"),
             (0, B, lost("x", 1), "NotLive"),
-            (0, C, lost("x", 1), "done; ended 1 at c"),
-            (0, C, lost("y", 1), "done; will 1 by c; ended 1 at c"),
-            (0, C, acquire("x", false, 100, None), "c2 new"),
+            (0, C, lost("x", 1), "done; moved 1 from c to b"),
+            (0, C, lost("y", 1), "done; moved 1 from c to b"),
+            (0, C, lost("x", 1), "NotHeir"),
+            (0, C, acquire("x", false, 100, None), "missing"),
+            (0, LEADER, Command::Tick, "done"),
+            (0, C, inherited(B, 1), "done; b1 has no orphans"),
+        ],
+    );
+    let mut gone = state.clone();
+    play(
+        &mut state,
+        [
+            (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
+            // It has entered them, or does now, from the copies of node a.
+            (0, C, acquire("x", false, 100, None), "c2 asks b; c claims 2 of b"),
+            // Who lives and has nothing either does not get it back.
+            (0, B, lost("y", 1), "done; will 1 by b; ended 1 at b"),
+        ],
+    );
+    play(
+        &mut gone,
+        [
+            (0, LEADER, forget(B), "done; b forgotten; a's heirs"),
+            (0, C, acquire("x", false, 100, None), "c2 new; ended 1 at b"),
         ],
     );
 }
