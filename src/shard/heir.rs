@@ -73,6 +73,8 @@ pub(super) struct Heir {
     pub(super) looked: bool,
     /// Who waits until nothing is searched.
     pub(super) looks: Vec<Arc<Turned>>,
+    /// What all shards have seen of each of those from which this node inherits, or has.
+    common: BTreeMap<Life, Arc<Seen>>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
     plain: HashSet<MessageId>,
 }
@@ -91,6 +93,7 @@ impl Heir {
             unheld: VecDeque::new(),
             aside: VecDeque::new(),
             looked: false,
+            common: BTreeMap::new(),
             looks: Vec::new(),
             plain: HashSet::new(),
         }
@@ -238,18 +241,20 @@ impl Shard {
     /// All that came of the copies is kept: they go to the shards of their clients.
     pub(super) fn take_copies(&mut self, life: Life) {
         let mut of_shards: Vec<Vec<Found<Arc<Seen>>>> = self.mail.iter().map(|_| Vec::new()).collect();
+        let mut of_all = Vec::new();
         for Taken { streams_owner, seen, sessions } in self.heir.copies.take(life.0) {
             self.heir.streams.extend(streams_owner.map(|owner| (life, owner)));
             let mut all = Seen::default();
             seen.into_iter().for_each(|id| all.note(id));
             let seen = Arc::new(all);
+            of_all.push(seen.clone());
             for copied in sessions {
                 let shard = usize::from(self.shared.shard_of(&copied.client_id));
                 of_shards[shard].push(Found { copied, seen: seen.clone() });
             }
         }
         for (shard, found) in (0..).zip(of_shards) {
-            self.mail_or_keep(shard, Event::Copies { of: life.into(), found });
+            self.mail_or_keep(shard, Event::Copies { of: life.into(), found, seen: of_all.clone() });
         }
     }
 
@@ -262,7 +267,11 @@ impl Shard {
         }
     }
 
-    pub(super) fn told_of_copies(&mut self, of: Way, found: Vec<Found<Arc<Seen>>>) {
+    pub(super) fn told_of_copies(&mut self, of: Way, found: Vec<Found<Arc<Seen>>>, seen: &[Arc<Seen>]) {
+        for (life, seen) in seen.iter().filter_map(|seen| of.life().zip(Some(seen))) {
+            let known = self.heir.common.entry(life).and_modify(|common| Arc::make_mut(common).keep_common(seen));
+            known.or_insert_with(|| seen.clone());
+        }
         self.heir.inheriting.told(of, found);
         self.go_on_inheriting();
     }
@@ -350,7 +359,7 @@ impl Shard {
                 }
                 Heritage::Empty { client, passed } => self.enter_empty(life, &client, passed),
                 Heritage::Lost { client, .. } if self.by_client.contains_key(&client) => {
-                    self.found_entered(life, &client)
+                    self.found_entered(life, &client);
                 }
                 Heritage::Lost { client, passed } => {
                     self.metrics().sessions_lost.add(1);
@@ -359,7 +368,7 @@ impl Shard {
                             event = "inherited",
                             client_id = &*client,
                             left_out,
-                            "there is no copy of a session of a dead node: it is lost"
+                            "there is no copy of a session of a dead node: it is missing until that node is back"
                         );
                     }
                     self.propose(Command::Lost { client, epoch: passed.epoch });
@@ -433,10 +442,12 @@ impl Shard {
         self.metrics().sessions_inherited.add(1);
     }
 
-    /// An earlier run of this node has entered the session; what it had seen is not known any more, and a message comes twice rather than never.
+    /// An earlier run of this node has entered the session. Which of the shards of its home it came from is not known any more, so it has seen what all of them have: rather comes a message twice
+    /// than never.
     fn found_entered(&mut self, life: Option<Life>, client: &Arc<str>) {
         if let Some((session, life)) = self.by_client.get(client).zip(life) {
-            let origin = Origin { life, seen: Arc::default() };
+            let seen = self.heir.common.get(&life).cloned().unwrap_or_default();
+            let origin = Origin { life, seen };
             self.sessions[*session as usize].inherited.get_or_insert_with(|| Box::new(origin));
         }
     }
@@ -509,6 +520,7 @@ impl Shard {
             return;
         }
         self.heir.begun.retain(|(life, _)| !over.contains(life));
+        self.heir.common.retain(|life, _| !over.contains(life));
         if self.heir.begun.is_empty() {
             self.heir.plain = HashSet::new();
         }

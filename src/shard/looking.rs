@@ -77,6 +77,6 @@ impl Shard {
             let seen = Arc::new(of_home);
             found.extend(sessions.into_iter().map(|copied| Found { copied, seen: seen.clone() }));
         }
-        self.mail_or_keep(by, Event::Copies { of: Way::Searched(search), found });
+        self.mail_or_keep(by, Event::Copies { of: Way::Searched(search), found, seen: Vec::new() });
     }
 }

@@ -110,10 +110,11 @@ pub enum Event {
         heirs: Arc<[NodeId]>,
         hears: Hears,
     },
-    /// What a shard had of copies for this one: of a node that is dead, or of the clients of a search.
+    /// What a shard had of copies for this one: of a node that is dead, or of the clients of a search; and what each shard of that node had seen.
     Copies {
         of: Way,
         found: Vec<Found<Arc<Seen>>>,
+        seen: Vec<Arc<Seen>>,
     },
     /// Shard `by` searches copies of the sessions of these clients.
     CopiesWanted {

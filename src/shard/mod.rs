@@ -423,7 +423,7 @@ impl Shard {
                 self.node_died(slot, (node, incarnation), heirs, hears);
                 self.move_node_gone(node);
             }
-            Event::Copies { of, found } => self.told_of_copies(of, found),
+            Event::Copies { of, found, seen } => self.told_of_copies(of, found, &seen),
             Event::CopiesWanted { by, search, clients } => self.copies_wanted(by, search, clients),
             Event::Look { outlook, done } => self.look(&outlook, done),
             Event::GoOnInheriting => self.go_on_inheriting(),

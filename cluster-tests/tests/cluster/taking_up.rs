@@ -1,5 +1,7 @@
 //! What a node takes up when it starts again: sessions that it had been left, or was about to be, when it was killed.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::client::Client;
@@ -7,129 +9,165 @@ use holdfast_cluster_tests::cluster::crowd::Crowd;
 use holdfast_cluster_tests::cluster::rounds::{many, rounds};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3};
 use holdfast_cluster_tests::scene::pass;
+use holdfast_cluster_tests::wire::Connect;
 
 use crate::HEALED;
 
-/// Topics that the sessions are spread over.
+/// Topics that sessions are spread over.
 const TOPICS: usize = 8;
-/// Messages that wait in each session.
+/// Messages that wait in each.
 const WAITING: usize = 4;
 
-fn name(number: usize) -> String {
-    format!("s{number}")
+/// Three nodes that have copies of each other's sessions.
+fn three() -> Cluster {
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    cluster.all().for_each(|node| wait_for_line(&cluster, node, 0, "are complete"));
+    cluster
 }
 
-fn topic(on: &ClusterStage<'_>, number: usize) -> String {
-    on.topic(&format!("a/{}", number % TOPICS))
-}
-
-/// Three nodes; `count` sessions of nobody who is connected, whose home is the third, each with messages, and all copies are complete.
-fn bequeath(cluster: &Cluster, count: usize) -> ClusterStage<'_> {
-    let on = ClusterStage::new(cluster);
-    for node in cluster.all() {
-        let found = cluster.node(node).log().wait(0, HEALED, |line| line.contains("are complete"));
-        assert!(found.is_some(), "node {node} has not filled its heirs");
-    }
-    let mut crowd = Crowd::gather(cluster, count, HEALED, |number| (N3, on.kept(&name(number)).keep_alive(0)));
-    crowd.each(|number, client| assert_eq!(client.subscribe(topic(&on, number), 1), 1));
-    crowd.clients.into_iter().for_each(Client::disconnect);
-    publish(&on, 0..WAITING);
-    on
-}
-
-fn publish(on: &ClusterStage<'_>, texts: std::ops::Range<usize>) {
-    let mut publisher = on.v5(N2, "p");
-    for text in texts {
-        (0..TOPICS).for_each(|number| _ = publisher.publish(topic(on, number), text.to_string(), 1));
-    }
-}
-
-/// Every session is there, on whichever of these nodes its client asks for it, with its messages in their order; each once, unless it `may_repeat`.
 #[track_caller]
-fn all_are_there(on: &ClusterStage<'_>, (count, messages): (usize, usize), nodes: &[usize], may_repeat: bool) {
-    let began = Instant::now();
-    let ask = |number: usize| (nodes[number % nodes.len()], on.kept(&name(number)).keep_alive(0));
-    let mut crowd = Crowd::gather(on.cluster, count, HEALED, ask);
-    assert_eq!(crowd.present, count, "sessions that are there");
-    let expected: Vec<String> = (0..messages).map(|text| text.to_string()).collect();
-    let mut publisher = on.v5(nodes[0], "end");
-    (0..TOPICS).for_each(|number| _ = publisher.publish(topic(on, number), "end", 1));
-    crowd.each(|number, client| {
-        let mut got: Vec<String> = client.take_until("end").iter().map(|message| message.text()).collect();
-        if may_repeat {
-            let mut seen = std::collections::HashSet::new();
-            got.retain(|text| seen.insert(text.clone()));
+fn wait_for_line(cluster: &Cluster, node: usize, from: usize, text: &str) {
+    let found = cluster.node(node).log().wait(from, HEALED, |line| line.contains(text));
+    assert!(found.is_some(), "node {node} has not said: {text}");
+}
+
+/// Sessions of clients that are away, whose home is the third node in the beginning.
+struct Settlers<'s> {
+    on: &'s ClusterStage<'s>,
+    name: &'static str,
+    count: usize,
+}
+
+impl<'s> Settlers<'s> {
+    fn settle(on: &'s ClusterStage<'s>, name: &'static str, count: usize) -> Self {
+        let settlers = Self { on, name, count };
+        let mut crowd = settlers.gather(&[N3]);
+        crowd.each(|number, client| assert_eq!(client.subscribe(settlers.topic(number), 1), 1));
+        crowd.clients.into_iter().for_each(Client::disconnect);
+        settlers.publish(0..WAITING);
+        settlers
+    }
+
+    fn connect(&self, number: usize) -> Connect {
+        self.on.kept(&format!("{}{number}", self.name)).keep_alive(0)
+    }
+
+    fn topic(&self, number: usize) -> String {
+        self.on.topic(&format!("{}/{}", self.name, number % TOPICS))
+    }
+
+    fn gather(&self, nodes: &[usize]) -> Crowd {
+        let plan = |number: usize| (nodes[number % nodes.len()], self.connect(number));
+        Crowd::gather(self.on.cluster, self.count, HEALED, plan)
+    }
+
+    fn publish(&self, texts: Range<usize>) {
+        let mut publisher = self.on.v5(N2, &format!("{}publisher", self.name));
+        for text in texts {
+            (0..TOPICS).for_each(|number| _ = publisher.publish(self.topic(number), text.to_string(), 1));
         }
-        assert_eq!(got, expected, "{}", name(number));
-    });
-    crowd.clients.into_iter().for_each(Client::disconnect);
-    eprintln!("{count} sessions are back after {:.1?}", began.elapsed());
+    }
+
+    /// All connect to these nodes, and leave.
+    #[track_caller]
+    fn visit(&self, nodes: &[usize]) {
+        let crowd = self.gather(nodes);
+        assert_eq!(crowd.present, self.count, "sessions that are there");
+        crowd.clients.into_iter().for_each(Client::disconnect);
+    }
+
+    /// Every session is there, on whichever of these nodes its client asks for it, with its messages in their order; each once, unless it `may_repeat`.
+    #[track_caller]
+    fn are_there(&self, messages: usize, nodes: &[usize], may_repeat: bool) {
+        let began = Instant::now();
+        let mut crowd = self.gather(nodes);
+        assert_eq!(crowd.present, self.count, "sessions that are there");
+        let expected: Vec<String> = (0..messages).map(|text| text.to_string()).collect();
+        let mut publisher = self.on.v5(nodes[0], &format!("{}end", self.name));
+        (0..TOPICS).for_each(|number| _ = publisher.publish(self.topic(number), "end", 1));
+        crowd.each(|number, client| {
+            let mut got: Vec<String> = client.take_until("end").iter().map(|message| message.text()).collect();
+            if may_repeat {
+                let mut seen = HashSet::new();
+                got.retain(|text| seen.insert(text.clone()));
+            }
+            assert_eq!(got, expected, "{}{number}", self.name);
+        });
+        crowd.clients.into_iter().for_each(Client::disconnect);
+        eprintln!("{} sessions are back after {:.1?}", self.count, began.elapsed());
+    }
+}
+
+fn inherited(cluster: &Cluster, node: usize) -> f64 {
+    cluster.node(node).metric("holdfast_sessions_inherited_total", &[]).unwrap_or(0.0)
+}
+
+/// Until the node has just begun to enter what it inherits.
+#[track_caller]
+fn wait_until_it_inherits(cluster: &Cluster, node: usize, before: f64) {
+    let until = Instant::now() + HEALED;
+    while inherited(cluster, node) <= before {
+        assert!(Instant::now() < until, "nothing is inherited");
+    }
 }
 
 /// Its data is there, and it goes on where it was.
 #[test]
 fn an_heir_that_is_killed_in_the_middle_of_an_inheritance_goes_on_with_it() {
-    let count = many(1_200, 10_000);
     for round in 0..rounds(1, 4) {
-        let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
-        let on = bequeath(&cluster, count);
+        let cluster = three();
+        let on = ClusterStage::new(&cluster);
+        let settlers = Settlers::settle(&on, "s", many(1_200, 10_000));
         cluster.node(N3).kill();
         cluster.node(N3).wipe();
-        let entered = || cluster.node(N1).metric("holdfast_sessions_inherited_total", &[]).unwrap_or(0.0);
-        let until = Instant::now() + HEALED;
-        while entered() < 1.0 {
-            assert!(Instant::now() < until, "nothing is inherited");
-        }
+        wait_until_it_inherits(&cluster, N1, 0.0);
         // Some of it is on disk.
         pass(Duration::from_millis(u64::from(round) * 20));
-        eprintln!("killed when it had entered {} sessions", entered());
+        eprintln!("killed when it had entered {} sessions", inherited(&cluster, N1));
         cluster.node(N1).kill();
         cluster.node(N1).launch();
-        publish(&on, WAITING..2 * WAITING);
-        all_are_there(&on, (count, 2 * WAITING), &[N1, N2], true);
+        settlers.publish(WAITING..2 * WAITING);
+        settlers.are_there(2 * WAITING, &[N1, N2], true);
     }
 }
 
-/// The third has no majority meanwhile.
+/// The log that the heir applies anew tells of an earlier death of the home, whose sessions it had then: that says nothing of the copies that it has now.
 #[test]
 fn home_and_heir_are_killed_and_the_heir_comes_back_alone() {
-    let count = many(100, 1_000);
-    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
-    let on = bequeath(&cluster, count);
+    let cluster = three();
+    let on = ClusterStage::new(&cluster);
+    let old = Settlers::settle(&on, "old", many(50, 500));
+    let positions: Vec<usize> = cluster.all().map(|node| cluster.node(node).log().len()).collect();
+    cluster.node(N3).kill();
+    [N1, N2].into_iter().for_each(|node| wait_for_line(&cluster, node, positions[node], "is entered"));
+    cluster.start([N3]);
+    wait_for_line(&cluster, N3, 0, "are complete");
+    let new = Settlers::settle(&on, "new", many(50, 500));
+    // The third has no majority meanwhile.
     cluster.kill([N3, N1]);
+    cluster.node(N3).wipe();
     pass(Duration::from_secs(4));
     cluster.node(N1).launch();
-    all_are_there(&on, (count, WAITING), &[N1, N2], false);
-    // The home finds nothing more that is its own, and the sessions are where they were.
-    cluster.start([N3]);
-    publish(&on, 0..WAITING);
-    all_are_there(&on, (count, WAITING), &[N2, N3, N1], false);
+    new.are_there(WAITING, &[N1, N2], false);
+    old.are_there(WAITING, &[N2, N1], false);
 }
 
-/// What the log says of the past is not done again when all of it is applied anew.
+/// The sessions have passed before, and come back to another life of their home.
 #[test]
-fn all_are_killed_when_sessions_have_passed_and_are_started_together() {
-    let count = many(100, 1_000);
-    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
-    let on = bequeath(&cluster, count);
-    // The sessions pass to the heirs, and come back to another life of their home.
-    for _ in 0..2 {
-        cluster.node(N3).kill();
-        all_are_there(&on, (count, WAITING), &[N1, N2], false);
-        let positions: Vec<usize> = cluster.all().map(|node| cluster.node(node).log().len()).collect();
-        cluster.start([N3]);
-        for node in [N1, N2] {
-            let found =
-                cluster.node(node).log().wait(positions[node], 3 * HEALED, |line| line.contains("are complete"));
-            assert!(found.is_some(), "node {node} has not filled its heirs");
-        }
-        let crowd = Crowd::gather(&cluster, count, HEALED, |number| (N3, on.kept(&name(number)).keep_alive(0)));
-        assert_eq!(crowd.present, count, "sessions that move back");
-        crowd.clients.into_iter().for_each(Client::disconnect);
-        publish(&on, 0..WAITING);
-    }
-    cluster.kill(cluster.all());
+fn all_are_killed_in_the_middle_of_an_inheritance_and_started_together() {
+    let cluster = three();
+    let on = ClusterStage::new(&cluster);
+    let settlers = Settlers::settle(&on, "s", many(200, 2_000));
+    cluster.node(N3).kill();
+    settlers.visit(&[N1, N2]);
+    cluster.start([N3]);
+    wait_for_line(&cluster, N3, 0, "are complete");
+    settlers.visit(&[N3]);
+    let before = inherited(&cluster, N1);
+    cluster.node(N3).kill();
+    wait_until_it_inherits(&cluster, N1, before);
+    cluster.kill([N1, N2]);
     cluster.all().for_each(|node| cluster.node(node).launch());
     cluster.whole_within(HEALED);
-    all_are_there(&on, (count, WAITING), &[N1, N2, N3], false);
+    settlers.are_there(WAITING, &[N1, N2, N3], false);
 }
