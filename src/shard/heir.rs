@@ -283,7 +283,8 @@ impl Shard {
                 let without = if *sure { Without::Empty } else { Without::Lost };
                 let passed = Passed { epoch: *epoch, began: *began, expiry_secs: *expiry_secs, without };
                 if self.shared.is_own(*to) {
-                    if !self.heir.inheriting.passed_on(*from, client, passed) {
+                    // Else the look will say it.
+                    if self.heir.looked && !self.heir.inheriting.passed_on(*from, client, passed) {
                         // It was found; with all others of the entry it is searched.
                         self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
                     }
