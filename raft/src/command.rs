@@ -149,7 +149,8 @@ pub enum Command {
     Inherited { node: NodeId, incarnation: Incarnation },
     /// The node has complete copies of these sessions, whose holder is dead: each passes to it of which it is the pick among the holder's heirs.
     Found { clients: Vec<ClientId> },
-    /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it ends as if it had expired.
+    /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it goes back to
+    /// the dead node from which it was inherited, or ends as if it had expired.
     Lost { client: ClientId, epoch: SessionEpoch },
 }
 

@@ -25,6 +25,15 @@ impl Seen {
         other.iter().for_each(|id| self.note(id));
     }
 
+    /// Leaves what both have seen.
+    pub fn keep_common(&mut self, other: &Seen) {
+        self.0.retain(|stream, sequence| {
+            let theirs = other.0.get(stream).copied();
+            *sequence = (*sequence).min(theirs.unwrap_or(0));
+            theirs.is_some()
+        });
+    }
+
     /// Takes out the streams of which `other` has seen as much: from there nothing comes again.
     pub fn without(&mut self, other: &Seen) {
         self.0.retain(|(node, shard), sequence| {

@@ -19,7 +19,7 @@ use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
 use crate::cluster::copies::Home;
-use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed};
+use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed, Way, Without};
 use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::route_commands;
@@ -29,7 +29,7 @@ use crate::session::{Seen, Session};
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::Due;
-use super::mailbox::{Event, Ticket};
+use super::mailbox::{Event, Ticket, Turned};
 use super::restoring::StoredSession;
 use super::subscribing::NewRoutes;
 use super::{Pending, Shard};
@@ -49,10 +49,10 @@ pub(super) struct Origin {
 
 /// See the module.
 pub(super) struct Heir {
-    copies: Copies,
+    pub(super) copies: Copies,
     /// Copies that seem to be of no use, by their homes.
     doubtful: BTreeMap<NodeId, BTreeSet<OwnerId>>,
-    inheriting: Inheriting<Arc<Seen>>,
+    pub(super) inheriting: Inheriting<Arc<Seen>>,
     /// From whom this node inherits, or has; and since when nobody does any more.
     begun: Vec<(Life, Option<u64>)>,
     /// The nodes from which this one inherits, while not all shards have; and their slots, one bit each.
@@ -66,6 +66,12 @@ pub(super) struct Heir {
     unheld: VecDeque<Event>,
     /// Messages for the sessions of a dead node that are not entered yet.
     aside: VecDeque<(Life, Event)>,
+    /// The node has registered and this shard has heard how the control state stood then.
+    pub(super) looked: bool,
+    /// Who waits until nothing is searched.
+    pub(super) looks: Vec<Arc<Turned>>,
+    /// What all shards have seen of each of those from which this node inherits, or has.
+    common: BTreeMap<Life, Arc<Seen>>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
     plain: PlainMessages,
 }
@@ -83,7 +89,21 @@ impl Heir {
             about_sessions: VecDeque::new(),
             unheld: VecDeque::new(),
             aside: VecDeque::new(),
+            looked: false,
+            common: BTreeMap::new(),
+            looks: Vec::new(),
             plain: PlainMessages::default(),
+        }
+    }
+
+    /// Whether this shard knows from whom the node inherits, and what.
+    pub fn has_looked(&self) -> bool {
+        self.looked
+    }
+
+    fn end_look(&mut self) {
+        if !self.inheriting.searches() {
+            self.looks.drain(..).for_each(|look| look.arrive());
         }
     }
 
@@ -166,12 +186,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Nodes that are not among these have no sessions that could come back.
-    pub(super) fn forget_copies_but(&mut self, known: &[NodeId]) {
-        let unknown: Vec<NodeId> = self.heir.copies.nodes().filter(|node| !known.contains(node)).collect();
-        unknown.into_iter().for_each(|node| self.forget_copies(node));
-    }
-
     /// The sessions of a home have these heirs. A copy that has seemed to be elsewhere twice is dropped: one that was begun meanwhile has another owner.
     pub(super) fn drop_copies_elsewhere(&mut self, home: NodeId, base: &[NodeId]) {
         let own = self.shared.node;
@@ -187,13 +201,13 @@ impl Shard {
         self.write_of_copies(writes);
     }
 
-    fn forget_copies(&mut self, node: NodeId) {
+    pub(super) fn forget_copies(&mut self, node: NodeId) {
         self.heir.doubtful.remove(&node);
         let writes = self.heir.copies.forget(node);
         self.write_of_copies(writes);
     }
 
-    fn write_of_copies(&mut self, writes: Vec<Write>) {
+    pub(super) fn write_of_copies(&mut self, writes: Vec<Write>) {
         if !writes.is_empty() {
             self.keeping.close_section();
             self.keeping.write_copies(writes);
@@ -204,11 +218,8 @@ impl Shard {
 
 /// When it has died.
 impl Shard {
-    /// This node is one of the `heirs` of a node that has died, or it is not.
-    pub(super) fn inherit(&mut self, slot: NodeSlot, life: Life, heirs: &[NodeId]) {
-        if !heirs.contains(&self.shared.node) {
-            return self.forget_copies(life.0);
-        }
+    /// This node is one of the heirs of a node that has died.
+    pub(super) fn inherit(&mut self, slot: NodeSlot, life: Life) {
         if self.heir.begun.iter().any(|(begun, _)| *begun == life) {
             return;
         }
@@ -226,28 +237,38 @@ impl Shard {
     /// All that came of the copies is kept: they go to the shards of their clients.
     pub(super) fn take_copies(&mut self, life: Life) {
         let mut of_shards: Vec<Vec<Found<Arc<Seen>>>> = self.mail.iter().map(|_| Vec::new()).collect();
+        let mut of_all = Vec::new();
         for Taken { streams_owner, seen, sessions } in self.heir.copies.take(life.0) {
             self.heir.streams.extend(streams_owner.map(|owner| (life, owner)));
             let mut all = Seen::default();
             seen.into_iter().for_each(|id| all.note(id));
             let seen = Arc::new(all);
+            of_all.push(seen.clone());
             for copied in sessions {
                 let shard = usize::from(self.shared.shard_of(&copied.client_id));
                 of_shards[shard].push(Found { copied, seen: seen.clone() });
             }
         }
         for (shard, found) in (0..).zip(of_shards) {
-            let event = Event::Copies { life, found };
-            if shard == self.id {
-                self.inbox.push_back(event);
-            } else {
-                self.mail(shard as ShardId, event);
-            }
+            self.mail_or_keep(shard, Event::Copies { of: life.into(), found, seen: of_all.clone() });
         }
     }
 
-    pub(super) fn told_of_copies(&mut self, life: Life, found: Vec<Found<Arc<Seen>>>) {
-        self.heir.inheriting.told(life, found);
+    /// To a shard that may be this one.
+    pub(super) fn mail_or_keep(&mut self, to: ShardId, event: Event) {
+        if to == self.id {
+            self.inbox.push_back(event);
+        } else {
+            self.mail(to, event);
+        }
+    }
+
+    pub(super) fn told_of_copies(&mut self, of: Way, found: Vec<Found<Arc<Seen>>>, seen: &[Arc<Seen>]) {
+        for (life, seen) in seen.iter().filter_map(|seen| of.life().zip(Some(seen))) {
+            let known = self.heir.common.entry(life).and_modify(|common| Arc::make_mut(common).keep_common(seen));
+            known.or_insert_with(|| seen.clone());
+        }
+        self.heir.inheriting.told(of, found);
         self.go_on_inheriting();
     }
 
@@ -255,9 +276,14 @@ impl Shard {
     pub(super) fn heir_effect(&mut self, effect: Effect) -> Option<Effect> {
         match &effect {
             Effect::PassedOn { client, epoch, began, expiry_secs, from, to, sure } => {
-                let passed = Passed { epoch: *epoch, began: *began, expiry_secs: *expiry_secs, sure: *sure };
+                let without = if *sure { Without::Empty } else { Without::Lost };
+                let passed = Passed { epoch: *epoch, began: *began, expiry_secs: *expiry_secs, without };
                 if self.shared.is_own(*to) {
-                    self.heir.inheriting.passed_on(*from, client, passed);
+                    // Else the look will say it.
+                    if self.heir.looked && !self.heir.inheriting.passed_on(*from, client, passed) {
+                        // It was found; with all others of the entry it is searched.
+                        self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
+                    }
                 } else {
                     self.heir.inheriting.passed_away(client);
                 }
@@ -296,6 +322,7 @@ impl Shard {
 
     /// Carries out a slice of what has been inherited, if all of it is known.
     pub(super) fn go_on_inheriting(&mut self) {
+        self.begin_search();
         let next = self.heir.inheriting.next(ENTERED_PER_TURN);
         let more = next.len() == ENTERED_PER_TURN;
         if !next.is_empty() {
@@ -305,31 +332,41 @@ impl Shard {
             // Everybody else has a turn meanwhile.
             return self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
         }
-        for life in self.heir.inheriting.entered() {
-            self.heritage_entered(life);
+        for of in self.heir.inheriting.entered() {
+            match of {
+                Way::Inherited(life) => self.heritage_entered(life),
+                Way::Searched(_) => self.let_go_about_sessions(VecDeque::new()),
+            }
         }
+        self.heir.end_look();
     }
 
-    fn enter_heritage(&mut self, heritage: Vec<(Life, Heritage<Arc<Seen>>)>) {
+    fn enter_heritage(&mut self, heritage: Vec<(Way, Heritage<Arc<Seen>>)>) {
         self.keeping.close_section();
         heritage.iter().for_each(|(_, heritage)| self.forget_older(heritage));
         let here = self.seen();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
-        for (life, heritage) in heritage {
+        for (of, heritage) in heritage {
+            let life = of.life();
             match heritage {
                 Heritage::Session { client, passed, found } => {
                     self.enter_inherited(life, &client, passed, found, &here, &mut routes);
                 }
                 Heritage::Empty { client, passed } => self.enter_empty(life, &client, passed),
                 Heritage::Lost { client, .. } if self.by_client.contains_key(&client) => {
-                    self.found_entered(life, &client)
+                    self.found_entered(life, &client);
                 }
                 Heritage::Lost { client, passed } => {
                     self.metrics().sessions_lost.add(1);
                     if let Some(left_out) = crate::metrics::admit_line("lost session") {
-                        warn!(event = "inherited", client_id = &*client, node = %life.0, left_out, "there is no copy of a session of a dead node: it is lost");
+                        warn!(
+                            event = "inherited",
+                            client_id = &*client,
+                            left_out,
+                            "there is no copy of a session of a dead node: it is missing until that node is back"
+                        );
                     }
                     self.propose(Command::Lost { client, epoch: passed.epoch });
                 }
@@ -346,7 +383,7 @@ impl Shard {
 
     fn enter_inherited(
         &mut self,
-        life: Life,
+        life: Option<Life>,
         client: &Arc<str>,
         passed: Passed,
         Found { copied, seen }: Found<Arc<Seen>>,
@@ -367,7 +404,7 @@ impl Shard {
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
         slot.session.has_seen((*seen).clone(), here);
-        slot.inherited = Some(Box::new(Origin { life, seen }));
+        slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
         self.metrics().sessions_inherited.add(1);
     }
 
@@ -387,7 +424,7 @@ impl Shard {
     }
 
     /// All sessions of its home had copies, so this one had nothing.
-    fn enter_empty(&mut self, life: Life, client: &Arc<str>, Passed { epoch, began, expiry_secs, .. }: Passed) {
+    fn enter_empty(&mut self, life: Option<Life>, client: &Arc<str>, Passed { epoch, began, expiry_secs, .. }: Passed) {
         if self.by_client.contains_key(client) {
             return self.found_entered(life, client);
         }
@@ -402,10 +439,12 @@ impl Shard {
         self.metrics().sessions_inherited.add(1);
     }
 
-    /// An earlier run of this node has entered the session; what it had seen is not known any more, and a message comes twice rather than never.
-    fn found_entered(&mut self, life: Life, client: &Arc<str>) {
-        if let Some(session) = self.by_client.get(client) {
-            let origin = Origin { life, seen: Arc::default() };
+    /// An earlier run of this node has entered the session. Which of the shards of its home it came from is not known any more, so it has seen what all of them have: rather comes a message twice
+    /// than never.
+    fn found_entered(&mut self, life: Option<Life>, client: &Arc<str>) {
+        if let Some((session, life)) = self.by_client.get(client).zip(life) {
+            let seen = self.heir.common.get(&life).cloned().unwrap_or_default();
+            let origin = Origin { life, seen };
             self.sessions[*session as usize].inherited.get_or_insert_with(|| Box::new(origin));
         }
     }
@@ -415,15 +454,20 @@ impl Shard {
         let (of_it, others) = std::mem::take(&mut self.heir.aside).into_iter().partition(|(of, _)| *of == life);
         self.heir.aside = others;
         let aside: VecDeque<(Life, Event)> = of_it;
-        let about = std::mem::take(&mut self.heir.about_sessions);
-        // In front of all that came later.
-        let waited = aside.into_iter().map(|(_, event)| event).chain(about).collect::<Vec<_>>();
-        waited.into_iter().rev().for_each(|event| self.inbox.push_front(event));
+        self.let_go_about_sessions(aside.into_iter().map(|(_, event)| event).collect());
         if self.keeping.storage().is_some() {
             self.keeping.when_kept(Due::Inherited(life));
         } else {
             self.has_inherited(life);
         }
+    }
+
+    /// What waited for sessions goes on behind what was set `aside`. What waits for others waits anew.
+    fn let_go_about_sessions(&mut self, aside: VecDeque<Event>) {
+        let about = std::mem::take(&mut self.heir.about_sessions);
+        // In front of all that came later.
+        let waited = aside.into_iter().chain(about).collect::<Vec<_>>();
+        waited.into_iter().rev().for_each(|event| self.inbox.push_front(event));
     }
 
     /// And all that was written of them is kept.
@@ -474,6 +518,7 @@ impl Shard {
             return;
         }
         self.heir.begun.retain(|(life, _)| !over.contains(life));
+        self.heir.common.retain(|life, _| !over.contains(life));
         over.iter().for_each(|life| self.heir.plain.over(*life));
         for (_, slot) in &mut self.sessions {
             slot.inherited.take_if(|origin| over.contains(&origin.life));
@@ -482,6 +527,7 @@ impl Shard {
 
     /// The others have given this node up: what it waited to say and to do is theirs. What has passed to it is entered all the same when all of it is known.
     pub(super) fn heir_expelled(&mut self) {
+        self.heir.looked = false;
         self.heir.about_sessions.clear();
         self.heir.unheld.retain(|event| matches!(event, Event::Accept(_)));
     }

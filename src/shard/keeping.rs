@@ -25,6 +25,7 @@ mod section;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
@@ -115,6 +116,12 @@ pub(super) enum Due {
     Settled(MessageId),
     /// What this node has of the sessions of a dead one: they may be entered.
     TakeCopies(Life),
+    /// The same of the copies that a shard searches.
+    GiveCopies {
+        by: ShardId,
+        search: u64,
+        clients: Arc<HashSet<Arc<str>>>,
+    },
     /// All that this shard has inherited from one.
     Inherited(Life),
     /// All of a session that comes from another node.
@@ -141,7 +148,7 @@ impl Due {
         match self {
             Due::Reply { stable, .. } => *stable,
             Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
-            Due::TakeCopies(_) | Due::Inherited(_) => false,
+            Due::TakeCopies(_) | Due::GiveCopies { .. } | Due::Inherited(_) => false,
             Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
             Due::Parts { .. } | Due::GoneFromCopy { .. } | Due::Turned(_) => true,
             Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
@@ -475,6 +482,7 @@ impl Shard {
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
             Due::TakeCopies(life) => self.take_copies(life),
+            Due::GiveCopies { by, search, clients } => self.give_copies(by, search, &clients),
             Due::Inherited(life) => self.has_inherited(life),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
             Due::Turned(turned) => turned.arrive(),

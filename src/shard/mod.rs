@@ -25,6 +25,7 @@ pub mod greeted;
 mod heir;
 pub mod inspecting;
 mod keeping;
+mod looking;
 pub mod mailbox;
 mod moving;
 mod orphans;
@@ -420,16 +421,17 @@ impl Shard {
     fn handle_of_cluster(&mut self, event: Event) {
         match event {
             Event::PeerUp { slot, node, incarnation } => self.peer_up(slot, node, incarnation),
-            Event::PeerDown { slot, node, incarnation, heirs } => {
-                self.node_died(slot, (node, incarnation), heirs);
+            Event::PeerDown { slot, node, incarnation, heirs, hears } => {
+                self.node_died(slot, (node, incarnation), heirs, hears);
                 self.move_node_gone(node);
             }
-            Event::Copies { life, found } => self.told_of_copies(life, found),
+            Event::Copies { of, found, seen } => self.told_of_copies(of, found, &seen),
+            Event::CopiesWanted { by, search, clients } => self.copies_wanted(by, search, clients),
+            Event::Look { outlook, done } => self.look(&outlook, done),
             Event::GoOnInheriting => self.go_on_inheriting(),
             Event::Inherited { life } => self.all_have_inherited(life),
             Event::Orphan { message, leg, life, earlier } => self.orphan_from_shard(message, leg, life, earlier),
             Event::HeirsOf { home, base } => self.drop_copies_elsewhere(home, &base),
-            Event::KnownNodes { nodes } => self.forget_copies_but(&nodes),
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),

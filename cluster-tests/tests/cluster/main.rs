@@ -31,6 +31,7 @@ mod stopping;
 mod subscribing;
 mod survival;
 mod takeover;
+mod taking_up;
 mod wills;
 mod wills_of_many;
 

@@ -62,6 +62,7 @@ pub use lookups::{Counts, NodeView};
 use membership::Registration;
 pub use nodes::NODES_MAX;
 use nodes::{NodeSlot, Nodes};
+pub use orphans::Estate;
 use orphans::Orphans;
 use routes::Routes;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotError};

@@ -130,6 +130,11 @@ struct Stream {
 }
 
 impl OfHome {
+    /// The last message of each stream, in no order.
+    fn seen(&self) -> Vec<MessageId> {
+        self.streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect()
+    }
+
     /// Takes out what there is of a session.
     fn remove(&mut self, owner: OwnerId) -> impl Iterator<Item = Copied> {
         let copies = [self.earlier.remove(&owner), self.sessions.remove(&owner)].into_iter().flatten();
@@ -201,12 +206,35 @@ impl Copies {
     /// The node is dead: its copies are no longer copies. What is not entered as a session is to be dropped.
     pub fn take(&mut self, node: NodeId) -> Vec<Taken> {
         let of_node = self.homes.extract_if(.., |home, _| home.node == node);
-        let taken = of_node.map(|(_, OfHome { owner, streams, sessions, earlier, .. })| Taken {
-            streams_owner: owner,
-            seen: streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect(),
-            sessions: sessions.into_values().chain(earlier.into_values()).collect(),
+        let taken = of_node.map(|(_, of_home)| Taken {
+            streams_owner: of_home.owner,
+            seen: of_home.seen(),
+            sessions: of_home.sessions.into_values().chain(of_home.earlier.into_values()).collect(),
         });
         taken.collect()
+    }
+
+    /// The complete copies of wanted sessions, by the nodes that had them, each with what that had seen: they are no longer copies.
+    pub fn take_some(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<(NodeId, Taken)> {
+        let mut taken = Vec::new();
+        for (home, of_home) in &mut self.homes {
+            let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
+            let OfHome { sessions, earlier, .. } = of_home;
+            let of_it = [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
+            let sessions: Vec<Copied> = of_it.map(|(_, copied)| copied).collect();
+            if !sessions.is_empty() {
+                of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
+                taken.push((home.node, Taken { streams_owner: None, seen: of_home.seen(), sessions }));
+            }
+        }
+        taken
+    }
+
+    /// The complete copies of the sessions of a node.
+    pub fn complete_of(&self, node: NodeId) -> impl Iterator<Item = &Copied> {
+        let of_node = self.homes.iter().filter(move |(home, _)| home.node == node);
+        let copies = of_node.flat_map(|(_, of_home)| of_home.sessions.values().chain(of_home.earlier.values()));
+        copies.filter(|copied| copied.complete)
     }
 
     /// The sessions of a node have changed their heirs: those that `keep` does not name have theirs elsewhere, unless this node is behind in what it knows. Returns the

@@ -148,10 +148,56 @@ fn a_session_whose_home_and_heir_are_dead_is_missing_until_one_of_them_is_back_w
             (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
             (0, C, acquire("x", false, 100, None), "c3 asks b; c claims 3 of b"),
             (0, C, acquire("y", false, 100, None), "missing"),
+        ],
+    );
+    let missing: Vec<_> = state.missing_for(B).map(|(client, home, _)| (client.to_string(), home)).collect();
+    assert_eq!(missing, [("y".to_owned(), A)], "x is its own already");
+    assert_eq!(state.missing_for(C).count(), 0);
+    play(
+        &mut state,
+        [
             (0, B, found(&["x", "y"]), "done; 1 passed from a to b"),
             (0, C, acquire("y", false, 100, None), "c2 asks b; c claims 2 of b"),
         ],
     );
+    assert_eq!(state.missing_for(B).count(), 0);
+    assert_eq!(estate(&state, B), ["x of a, sure", "y of a, sure"]);
+}
+
+/// What a node that starts again has to enter, if it has not.
+fn estate(state: &ControlState, node: NodeId) -> Vec<String> {
+    let words = state.estate_of(node).map(|(client, estate)| {
+        let from = estate.from.map_or("nobody", |from| if from == A { "a" } else { "another" });
+        format!("{client} of {from}, {}", if estate.sure { "sure" } else { "perhaps" })
+    });
+    let mut words: Vec<String> = words.collect();
+    words.sort_unstable();
+    words
+}
+
+/// As if it had applied everything.
+#[test]
+fn who_starts_again_while_it_inherits_learns_from_the_state_what_it_had_to_enter() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 0, None), "c1 new"),
+            (0, B, acquire("z", false, 100, None), "c1 new"),
+            (0, LEADER, expire(A, 1), "done; a1 down to b"),
+        ],
+    );
+    assert_eq!(state.passed_on_all().count(), 0);
+    apply(&mut state, 0, LEADER, pass_on(A, 1));
+    apply(&mut state, 0, LEADER, restart(B, 1, true));
+    assert_eq!(state.orphans().collect::<Vec<_>>(), [(A, 1, vec![B])]);
+    assert_eq!(state.passed_on_all().collect::<Vec<_>>(), [(A, 1)]);
+    assert_eq!(estate(&state, B), ["x of a, sure", "z of nobody, perhaps"]);
+    // In its next life the dead node has other copies.
+    apply(&mut state, 0, B, inherited(A, 1));
+    apply(&mut state, 0, LEADER, restart(A, 1, true));
+    assert_eq!(estate(&state, B), ["x of a, perhaps", "z of nobody, perhaps"]);
 }
 
 #[test]
@@ -343,7 +389,7 @@ fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
 }
 
 #[test]
-fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing() {
+fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing_and_give_it_back() {
     let mut state = with_heirs(A, &[B]);
     apply(&mut state, 0, B, fill(&[C]));
     apply(&mut state, 0, B, filled(6));
@@ -363,9 +409,30 @@ fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_m
             ),
             (0, C, lost("x", 2), "NotHeir"),
             (0, B, lost("x", 1), "NotLive"),
-            (0, C, lost("x", 1), "done; ended 1 at c"),
-            (0, C, lost("y", 1), "done; will 1 by c; ended 1 at c"),
-            (0, C, acquire("x", false, 100, None), "c2 new"),
+            (0, C, lost("x", 1), "done; moved 1 from c to b"),
+            (0, C, lost("y", 1), "done; moved 1 from c to b"),
+            (0, C, lost("x", 1), "NotHeir"),
+            (0, C, acquire("x", false, 100, None), "missing"),
+            (0, LEADER, Command::Tick, "done"),
+            (0, C, inherited(B, 1), "done; b1 has no orphans"),
+        ],
+    );
+    let mut gone = state.clone();
+    play(
+        &mut state,
+        [
+            (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
+            // It has entered them, or does now, from the copies of node a.
+            (0, C, acquire("x", false, 100, None), "c2 asks b; c claims 2 of b"),
+            // Who lives and has nothing either does not get it back.
+            (0, B, lost("y", 1), "done; will 1 by b; ended 1 at b"),
+        ],
+    );
+    play(
+        &mut gone,
+        [
+            (0, LEADER, forget(B), "done; b forgotten; a's heirs"),
+            (0, C, acquire("x", false, 100, None), "c2 new; ended 1 at b"),
         ],
     );
 }
