@@ -34,6 +34,9 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a request waits until there is a node at the address that it names.
 const FOUND_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a status waits for what other nodes say of their copies: it is for those who wonder what is wrong with one.
+const FIGURES_PATIENCE: Duration = Duration::from_millis(500);
+
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A node of the cluster that can be asked.
@@ -112,13 +115,10 @@ impl Clustered {
         if seen.copies.is_empty() {
             return seen;
         }
-        let live: Vec<NodeId> = self.plane.group().map_or_else(Vec::new, |group| {
-            group.read(|state| {
-                state.live_nodes().map(|node| node.id).filter(|id| !self.local.shared.is_own(*id)).collect()
-            })
-        });
-        for answer in join_all(live.iter().map(|node| self.questions.ask(*node, Question::Copies))).await {
-            if let Some(Answer::Copies(told)) = answer {
+        let linked = self.plane.links().map(Links::linked).unwrap_or_default();
+        let ask = |node: &NodeId| timeout(FIGURES_PATIENCE, self.questions.ask(*node, Question::Copies));
+        for answer in join_all(linked.iter().map(ask)).await {
+            if let Ok(Some(Answer::Copies(told))) = answer {
                 outlook::take_figures(&mut seen.copies, &told);
             }
         }
