@@ -520,6 +520,7 @@ mod tests {
         assert_eq!(legs.window, WINDOW_BYTES_FIRST, "nothing was asked of it");
     }
 
+    /// H23, H24: in order, for its heirs.
     #[test]
     fn a_node_that_is_gone_leaves_what_was_not_stable() {
         let mut legs = PublishLegs::default();

@@ -170,6 +170,7 @@ mod tests {
         assert_eq!(proposing.decide(0, &base(&[(B, false)], true), live(&[B, C])), fill(&[B, C]), "a new node");
     }
 
+    /// H39.
     #[test]
     fn a_node_that_came_back_waits_unless_there_is_no_other() {
         let mut proposing = Proposing::new(1);

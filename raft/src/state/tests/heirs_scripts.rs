@@ -371,6 +371,7 @@ fn an_heir_that_has_lost_what_it_had_is_stale_for_the_living_and_for_the_dead() 
     assert_eq!((base(&state, A), base(&state, C)), (vec![(B, true)], vec![(B, true)]));
 }
 
+/// H7b: what it had accepted is on its disk.
 #[test]
 fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
     let mut state = with_heirs(A, &[B]);
@@ -548,6 +549,28 @@ fn what_has_a_connection_that_a_claim_closes_is_not_lost() {
             (0, C, settle("x", 2), "settled resumed; moved 2 from a to c"),
         ],
     );
+}
+
+/// H34.
+#[test]
+fn without_heirs_sessions_are_missing_at_once_and_their_routes_go() {
+    let mut state = three_nodes();
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, A, routes(&["f"], &[]), "index 6; a wants f"),
+            (0, LEADER, expire(A, 1), "done; a1 down; a leaves f"),
+            (0, B, inherited(A, 1), "NotHeir"),
+            (0, B, acquire("x", false, 100, None), "missing"),
+            (0, B, found(&["x"]), "NotHeir"),
+            (0, LEADER, restart(A, 1, true), "incarnation 2; a2 up"),
+            (0, A, acquire("x", false, 100, None), "c2 resumed"),
+            (0, B, acquire("y", false, 100, None), "c2 asks a; b claims 2 of a"),
+        ],
+    );
+    assert_eq!(state.orphans().count(), 0);
 }
 
 /// H32.

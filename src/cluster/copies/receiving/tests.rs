@@ -100,6 +100,7 @@ fn a_copy_is_begun_filled_and_followed() {
     assert_eq!(heir.copies.homes[&HOME].bytes, 0);
 }
 
+/// H24.
 #[test]
 fn what_comes_again_is_known() {
     let mut heir = Heir::default();
@@ -130,6 +131,7 @@ fn a_copy_that_is_begun_again_has_nothing_of_the_one_before() {
     assert_eq!((taken.sessions.len(), taken.sessions[0].complete, taken.sessions[0].items.len()), (1, false, 1));
 }
 
+/// H24: one number for a stream is enough.
 #[test]
 fn a_complete_copy_stays_until_the_one_that_was_begun_after_it_is_complete() {
     let mut heir = Heir::default();

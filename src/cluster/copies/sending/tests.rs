@@ -43,6 +43,7 @@ fn client_of(nodes: &[NodeId]) -> Arc<str> {
     names.find(|client| heir_of(client, nodes) == nodes.last().copied()).expect("each is somebody's heir").into()
 }
 
+/// H20: what waits for that waits for the heir.
 #[test]
 fn who_is_no_heir_any_more_is_waited_for_no_longer_and_drops_what_it_has() {
     let mut sending = Sending::default();
@@ -117,6 +118,7 @@ fn without_heirs_what_is_kept_is_stable() {
     assert_eq!((sending.stable(), sending.unstable_bytes()), (1, 0));
 }
 
+/// H6.
 #[test]
 fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_first() {
     let mut sending = Sending::default();
@@ -146,6 +148,7 @@ fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_
     assert_eq!((sending.fill_complete(), sending.fill_complete()), (Some(7), None), "told once");
 }
 
+/// H5.
 #[test]
 fn both_picks_must_have_it_and_the_old_one_drops_its_copy_in_the_end() {
     let mut sending = Sending::default();
