@@ -87,7 +87,7 @@ impl ControlState {
             turn.wills.take_from(slot);
         }
         if !intact {
-            self.heirs.miss(slot, true, &self.nodes);
+            self.heirs.miss(slot, true, (&self.nodes, &[]));
         }
     }
 
@@ -125,7 +125,7 @@ impl ControlState {
         }
         leases.withdraw_all_of(slot, &mut turn);
         turn.wills.take_from(slot);
-        self.heirs.miss(slot, false, &self.nodes);
+        self.heirs.miss(slot, false, (&self.nodes, &self.dying));
         self.void_routes();
     }
 
@@ -158,7 +158,7 @@ impl ControlState {
         self.forgotten += 1;
         let Self { nodes, leases, wills, heirs, orphans, .. } = self;
         leases.end_era(slot, Fate::Lost, &mut Turn { now, index, nodes, wills, heirs, orphans, effects });
-        self.heirs.miss(slot, true, &self.nodes);
+        self.heirs.miss(slot, true, (&self.nodes, &[]));
         effects.push(Effect::NodeForgotten { node: id });
         Outcome::Done
     }

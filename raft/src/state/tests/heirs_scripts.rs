@@ -223,6 +223,27 @@ fn an_heir_that_comes_back_with_its_copies_says_so() {
     );
 }
 
+/// Both were killed at once, and whichever of them the leader names first: the home has done nothing without its heir.
+#[test]
+fn an_heir_that_is_expired_in_one_entry_with_the_home_has_everything_when_it_is_back() {
+    for order in [[A, B], [B, A]] {
+        let mut state = with_heirs(A, &[B]);
+        apply(&mut state, 0, A, acquire("x", false, 100, None));
+        let commands = order.map(|node| expire(node, 1)).to_vec();
+        let index = state.index() + 1;
+        state.apply_proposal(index, Proposal { at: 0, origin: Origin::Leader, commands });
+        assert_eq!(base(&state, A), [(B, false)]);
+        play(
+            &mut state,
+            [
+                (0, C, acquire("x", false, 100, None), "missing"),
+                (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
+                (0, B, found(&["x"]), "done; 1 passed from a to b"),
+            ],
+        );
+    }
+}
+
 /// H6: it has missed what its home did after it died.
 #[test]
 fn an_heir_that_died_before_the_home_inherits_nothing() {
