@@ -20,6 +20,76 @@ pub struct MessageId {
     pub sequence: u64,
 }
 
+impl MessageId {
+    /// In the number of a shard: what the shard has accepted as packets of QoS 2 whose messages have names is a stream beside its other one.
+    const OF_PACKETS: u16 = 1 << 15;
+
+    /// The same place in the stream of the packets of that shard.
+    pub fn of_packet(self) -> MessageId {
+        MessageId { shard: self.shard | MessageId::OF_PACKETS, ..self }
+    }
+
+    pub fn is_of_packet(self) -> bool {
+        self.shard & MessageId::OF_PACKETS != 0
+    }
+
+    /// The shard that has accepted the message, whichever of its streams it is in.
+    pub fn accepted_by(self) -> u16 {
+        self.shard & !MessageId::OF_PACKETS
+    }
+}
+
+/// As what the message of a QoS 2 packet may have been routed: one id for each life of its publisher's home that began with it and did not come to its end. Whoever has
+/// seen one of them has the message. Never empty; beyond [`Names::MAX`] the oldest are forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    ids: [MessageId; Names::MAX],
+    count: u8,
+}
+
+impl Names {
+    /// So many homes in a row have to die during one exchange of packets for one of them to be forgotten.
+    pub const MAX: usize = 4;
+
+    pub fn new(id: MessageId) -> Names {
+        let mut names = Names { ids: Default::default(), count: 0 };
+        names.add(id);
+        names
+    }
+
+    /// None for no ids at all.
+    pub fn from_ids(ids: impl IntoIterator<Item = MessageId>) -> Option<Names> {
+        let mut ids = ids.into_iter();
+        let mut names = Names::new(ids.next()?);
+        ids.for_each(|id| names.add(id));
+        Some(names)
+    }
+
+    /// It is routed anew, as `id`.
+    pub fn add(&mut self, id: MessageId) {
+        if usize::from(self.count) == Names::MAX {
+            self.ids.rotate_left(1);
+            self.count -= 1;
+        }
+        self.ids[usize::from(self.count)] = id;
+        self.count += 1;
+    }
+
+    /// In their order.
+    pub fn all(&self) -> &[MessageId] {
+        &self.ids[..usize::from(self.count)]
+    }
+
+    /// As what it is routed now.
+    pub fn current(&self) -> MessageId {
+        self.ids[usize::from(self.count) - 1]
+    }
+
+    pub fn earlier(&self) -> &[MessageId] {
+        &self.ids[..usize::from(self.count) - 1]
+    }
+}
+
 /// An application message with everything that travels to its subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -59,4 +129,20 @@ impl Message {
 /// counts as one.
 pub fn remaining_secs(expires_at: Option<u64>, now: u64) -> Option<u32> {
     expires_at.map(|at| u32::try_from(at.saturating_sub(now).div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_names_are_forgotten() {
+        let id = |sequence| MessageId { node: 1, shard: 2, sequence }.of_packet();
+        let mut names = Names::new(id(1));
+        assert_eq!((names.current(), names.earlier()), (id(1), &[][..]));
+        (2..=5).for_each(|sequence| names.add(id(sequence)));
+        assert_eq!((names.current(), names.earlier()), (id(5), &[id(2), id(3), id(4)][..]));
+        assert_eq!(Names::from_ids(names.all().iter().copied()), Some(names));
+        assert_eq!((id(1).accepted_by(), id(1).is_of_packet()), (2, true));
+    }
 }

@@ -8,7 +8,7 @@ use crate::mqtt::{PacketId, QoS};
 
 use super::queue::{Queued, QueuedBody};
 use super::record::{Item, Position};
-use super::seen::Seen;
+use super::seen::{Missed, Seen};
 use super::session::{Session, Subscription};
 use super::window::Stage;
 
@@ -56,7 +56,7 @@ pub struct Exporter {
 
 impl Exporter {
     pub fn new(session: &Session) -> Exporter {
-        let mut accepted: Vec<_> = session.accepted.iter().map(|(id, position)| (*position, *id)).collect();
+        let mut accepted: Vec<_> = session.accepted.iter().map(|(id, accepted)| (accepted.position, *id)).collect();
         accepted.sort_unstable();
         Exporter {
             accepted,
@@ -79,7 +79,8 @@ impl Exporter {
         self.put_away(session);
         if let Some((position, packet_id)) = self.accepted.get(self.at).copied() {
             self.at += 1;
-            return Step::Item(position, Item::Accepted { packet_id });
+            let names = session.accepted.get(&packet_id).and_then(|accepted| accepted.message.names());
+            return Step::Item(position, Item::Accepted { packet_id, names });
         }
         while let Some(packet_id) = self.window.get(self.at - self.accepted.len()).copied() {
             match self.judge_inflight(session, packet_id) {
@@ -199,6 +200,11 @@ impl Session {
             seen.merge(elsewhere);
         }
         seen
+    }
+
+    /// What of that it has not: see [`Missed`].
+    pub fn missed(&self) -> &[Missed] {
+        self.elsewhere.missed()
     }
 
     /// Leaves a message to the disk, on which it is.

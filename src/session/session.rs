@@ -9,6 +9,7 @@ use holdfast_storage::OwnerId;
 use crate::mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::import::Held;
+use super::inbound::Accepted;
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
@@ -56,7 +57,7 @@ pub struct Session {
     /// Packets of the window that wait for what they promise to be kept, in the order in which they are to be sent.
     pub(super) recorded: VecDeque<PacketId>,
     /// QoS 2 packets of the client that were accepted and not yet released.
-    pub(super) accepted: HashMap<PacketId, Position>,
+    pub(super) accepted: HashMap<PacketId, Accepted>,
     pub(super) next_position: Position,
     pub(super) connected: Option<Connected>,
     /// When a full queue is next looked through for expired messages, in milliseconds.

@@ -253,7 +253,7 @@ impl<E> Exporter<'_, E> {
                 (Some(Restored::Received { packet_id }), Some(client_id)) => {
                     Line::Received(Handshake { client_id, packet_id: packet_id.get() })
                 }
-                (Some(Restored::Accepted { packet_id }), Some(client_id)) => {
+                (Some(Restored::Accepted { packet_id, .. }), Some(client_id)) => {
                     Line::Accepted(Handshake { client_id, packet_id: packet_id.get() })
                 }
                 (_, None) | (None, _) => continue,

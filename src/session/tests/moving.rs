@@ -86,7 +86,7 @@ impl Bench {
             }
         }
         let imported = reader.finish().unwrap();
-        taker.in_turn(|session, turn, _| session.adopt(turn, imported.bounds, imported.seen, there));
+        taker.in_turn(|session, turn, _| session.adopt(turn, imported.bounds, (imported.seen, imported.missed), there));
         taker
     }
 
@@ -105,7 +105,7 @@ impl Bench {
             format!("inflight {packet_id:?} {stage:?} {position} {:?}", queued.as_ref().map(of))
         });
         let mut accepted: Vec<String> =
-            session.accepted.iter().map(|(id, position)| format!("accepted {position} {id:?}")).collect();
+            session.accepted.iter().map(|(id, accepted)| format!("accepted {accepted:?} {id:?}")).collect();
         accepted.sort();
         let subscriptions = session.export_subscriptions();
         let subscriptions = subscriptions.iter().map(|subscription| format!("subscription {subscription:?}"));
