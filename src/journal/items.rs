@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_storage::Value;
 
 use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions};
-use crate::session::{Item, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
+use crate::session::{Item, Missed, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::bytes::{Sink as _, Source};
 
@@ -15,6 +15,7 @@ const SUBSCRIPTION: u8 = 1;
 const MESSAGE: u8 = 2;
 const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
+const MISSED: u8 = 5;
 
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
@@ -75,6 +76,13 @@ pub fn encode_item(item: Item<'_>) -> Value {
             out.u16(packet_id.get());
             names.into_iter().flat_map(Names::all).for_each(|id| encode_id(&mut out, *id));
         }
+        Item::Missed { missed } => {
+            out.u8(MISSED);
+            for Missed { after, up_to } in missed {
+                out.u64(*after);
+                encode_id(&mut out, *up_to);
+            }
+        }
     }
     out
 }
@@ -107,6 +115,7 @@ pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restor
         MESSAGE => decode_queued(&mut source, position)?,
         RECEIVED => Restored::Received { packet_id: PacketId::new(source.u16()?)? },
         ACCEPTED => decode_accepted(&mut source)?,
+        MISSED => decode_missed(&mut source)?,
         _ => return None,
     };
     source.end(restored)
@@ -119,6 +128,14 @@ fn decode_accepted(source: &mut Source<'_>) -> Option<Restored> {
         ids.push(decode_id(source).filter(|_| ids.len() < Names::MAX)?);
     }
     Some(Restored::Accepted { packet_id, names: Names::from_ids(ids).map(Box::new) })
+}
+
+fn decode_missed(source: &mut Source<'_>) -> Option<Restored> {
+    let mut missed = Vec::new();
+    while !source.0.is_empty() {
+        missed.push(Missed { after: source.u64()?, up_to: decode_id(source)? });
+    }
+    Some(Restored::Missed { missed })
 }
 
 /// Changes when the message of an item expires, if it does.

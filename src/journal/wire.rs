@@ -16,7 +16,7 @@ use crate::cluster::session_move::PART_BYTES_MAX;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, PacketId, QoS, REMAINING_LENGTH_MAX};
 use crate::session::{
-    Bounds, Exporter, Item, Missed, Position, Queued, QueuedBody, Restored, Seen, Session, Step, Subscription,
+    Bounds, Exporter, Item, Position, Queued, QueuedBody, Restored, Seen, Session, Step, Subscription,
 };
 use crate::topic::{self, TopicFilter};
 
@@ -29,7 +29,6 @@ const VERSION: u8 = 1;
 const ITEM: u8 = 1;
 const SEEN: u8 = 2;
 const END: u8 = 3;
-const MISSED: u8 = 4;
 
 /// Bytes of an item at the most: two texts, and 65,000 subscription identifiers.
 pub(super) const ITEM_BYTES_MAX: usize = 400 * 1024;
@@ -180,13 +179,6 @@ impl StateWriter {
             pending.u16(shard);
             pending.u64(sequence);
         }
-        for Missed { after, up_to } in session.missed() {
-            pending.u8(MISSED);
-            pending.u64(*after);
-            pending.u64(up_to.node);
-            pending.u16(up_to.shard);
-            pending.u64(up_to.sequence);
-        }
         StateWriter { exporter: Exporter::new(session), pending, at: 0, ended: false }
     }
 
@@ -253,8 +245,6 @@ pub struct Imported {
     pub bounds: Bounds,
     /// What the session has seen where it was.
     pub seen: Seen,
-    /// And what of that it has not: see [`Missed`].
-    pub missed: Vec<Missed>,
 }
 
 /// Takes the second stream apart, in the order in which it was made.
@@ -265,7 +255,7 @@ pub struct StateReader {
     begun: bool,
     bounds: Option<Bounds>,
     seen: Seen,
-    missed: Vec<Missed>,
+    missed: bool,
     positions: HashSet<Position>,
     accepted: HashSet<PacketId>,
     inflight: HashSet<PacketId>,
@@ -282,7 +272,7 @@ impl StateReader {
             begun: false,
             bounds: None,
             seen: Seen::default(),
-            missed: Vec::new(),
+            missed: false,
             positions: subscriptions.iter().map(|(position, ..)| *position).collect(),
             accepted: HashSet::new(),
             inflight: HashSet::new(),
@@ -315,7 +305,7 @@ impl StateReader {
     /// All parts are here.
     pub fn finish(self) -> Result<Imported, WireError> {
         let bounds = self.bounds.filter(|_| self.partial.is_empty()).ok_or(WireError::Unfinished)?;
-        Ok(Imported { bounds, seen: self.seen, missed: self.missed })
+        Ok(Imported { bounds, seen: self.seen })
     }
 
     /// The next record; none if it is not all there yet.
@@ -334,7 +324,6 @@ impl StateReader {
         match kind {
             ITEM => self.item(source, now),
             SEEN => self.seen(source),
-            MISSED => self.missed(source),
             END => self.end(source),
             _ => Err(WireError::Malformed("a record of a kind that this node does not know")),
         }
@@ -348,16 +337,6 @@ impl StateReader {
             return Err(WireError::Malformed("more streams than there can be"));
         }
         self.seen.note(MessageId { node, shard, sequence });
-        Ok(Some(Record::Other))
-    }
-
-    fn missed(&mut self, source: &mut Source<'_>) -> Result<Option<Record>, WireError> {
-        let (Some(after), Some(node)) = (source.u64(), source.u64()) else { return Ok(None) };
-        let (Some(shard), Some(sequence)) = (source.u16(), source.u64()) else { return Ok(None) };
-        if self.missed.len() >= STREAMS_MAX {
-            return Err(WireError::Malformed("more streams than there can be"));
-        }
-        self.missed.push(Missed { after, up_to: MessageId { node, shard, sequence } });
         Ok(Some(Record::Other))
     }
 
@@ -399,6 +378,7 @@ impl StateReader {
         match restored {
             Restored::Subscription { .. } => false,
             Restored::Accepted { packet_id, .. } => self.accepted.insert(*packet_id),
+            Restored::Missed { .. } => !std::mem::replace(&mut self.missed, true),
             Restored::Received { packet_id } => self.inflight.insert(*packet_id),
             Restored::Message { packet_id: Some(packet_id), .. } => self.inflight.insert(*packet_id),
             Restored::Message { queued, packet_id: None } => {
@@ -422,7 +402,7 @@ pub(super) fn can_be(restored: &Restored) -> bool {
                 && (packet_id.is_none() || queued.qos != QoS::AtMostOnce)
                 && are_ids(queued.subscription_ids.as_slice().iter().copied())
         }
-        Restored::Accepted { .. } | Restored::Received { .. } => true,
+        Restored::Accepted { .. } | Restored::Received { .. } | Restored::Missed { .. } => true,
     }
 }
 

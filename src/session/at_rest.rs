@@ -110,6 +110,7 @@ impl Session {
             Restored::Accepted { packet_id, names } => {
                 self.accepted.insert(packet_id, Accepted { position, message: Routing::restored(names) });
             }
+            Restored::Missed { missed } => self.missed = Some(Box::new((position, missed))),
         }
     }
 
@@ -141,10 +142,8 @@ impl Session {
         let subscriptions = self.subscriptions.values().map(|(position, _)| *position);
         let queued = self.queue.iter().filter(|queued| queued.qos != QoS::AtMostOnce).map(|queued| queued.position);
         let inflight = self.window.iter().map(|inflight| inflight.position);
-        subscriptions
-            .chain(queued)
-            .chain(inflight)
-            .chain(self.accepted.values().map(|accepted| accepted.position))
-            .collect()
+        let accepted = self.accepted.values().map(|accepted| accepted.position);
+        let missed = self.missed.iter().map(|missed| missed.0);
+        subscriptions.chain(queued).chain(inflight).chain(accepted).chain(missed).collect()
     }
 }

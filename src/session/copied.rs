@@ -12,6 +12,9 @@ impl Session {
         for (filter, (position, subscription)) in &self.subscriptions {
             each(*position, Item::Subscription { filter, subscription: *subscription });
         }
+        if let Some((position, missed)) = self.missed.as_deref() {
+            each(*position, Item::Missed { missed });
+        }
         for (packet_id, accepted) in &self.accepted {
             each(accepted.position, Item::Accepted { packet_id: *packet_id, names: accepted.message.names() });
         }

@@ -8,7 +8,7 @@ use crate::mqtt::{PacketId, QoS};
 
 use super::queue::{Queued, QueuedBody};
 use super::record::{Item, Position};
-use super::seen::{Missed, Seen};
+use super::seen::Seen;
 use super::session::{Session, Subscription};
 use super::window::Stage;
 
@@ -39,6 +39,8 @@ pub struct Bounds {
 /// How far the export of one session has come. All but its subscriptions; for these see [`Session::export_subscriptions`].
 #[derive(Debug)]
 pub struct Exporter {
+    /// What the session has missed is still to go.
+    missed: bool,
     /// In the order of their positions.
     accepted: Vec<(Position, PacketId)>,
     /// In the order of the window.
@@ -59,6 +61,7 @@ impl Exporter {
         let mut accepted: Vec<_> = session.accepted.iter().map(|(id, accepted)| (accepted.position, *id)).collect();
         accepted.sort_unstable();
         Exporter {
+            missed: true,
             accepted,
             window: session.window.iter().map(|inflight| inflight.packet_id).collect(),
             at: 0,
@@ -77,6 +80,9 @@ impl Exporter {
     /// The next thing that goes. What was returned before has been taken.
     pub fn step<'s>(&mut self, session: &'s mut Session) -> Step<'s> {
         self.put_away(session);
+        if std::mem::take(&mut self.missed) && session.missed.is_some() {
+            return self.missed(session);
+        }
         if let Some((position, packet_id)) = self.accepted.get(self.at).copied() {
             self.at += 1;
             let names = session.accepted.get(&packet_id).and_then(|accepted| accepted.message.names());
@@ -94,6 +100,13 @@ impl Exporter {
             }
         }
         self.waiting(session)
+    }
+
+    fn missed<'s>(&self, session: &'s Session) -> Step<'s> {
+        match session.missed.as_deref() {
+            Some((position, missed)) => Step::Item(*position, Item::Missed { missed }),
+            None => Step::End(self.bounds),
+        }
     }
 
     fn waiting<'s>(&mut self, session: &'s Session) -> Step<'s> {
@@ -200,11 +213,6 @@ impl Session {
             seen.merge(elsewhere);
         }
         seen
-    }
-
-    /// What of that it has not: see [`Missed`].
-    pub fn missed(&self) -> &[Missed] {
-        self.elsewhere.missed()
     }
 
     /// Leaves a message to the disk, on which it is.

@@ -12,7 +12,7 @@ use super::export::Bounds;
 use super::outbound::{Delivery, Outgoing, ShareText, queued};
 use super::queue::{QueueFull, Queued};
 use super::record::{Item, Journal, Position, Restored};
-use super::seen::{Elsewhere, Missed, Seen};
+use super::seen::{Elsewhere, Seen};
 use super::{Session, Turn};
 
 /// What comes for a session that is not here yet. Its messages have no position and are written down nowhere: the node that has the session gets them too.
@@ -86,19 +86,14 @@ impl Session {
             Restored::Accepted { packet_id, names } => {
                 self.put(turn, position, Item::Accepted { packet_id: *packet_id, names: names.as_deref() });
             }
+            Restored::Missed { missed } => self.put(turn, position, Item::Missed { missed }),
         }
         self.restore(position, restored);
     }
 
     /// Everything has been imported: what was held comes behind it, but for what the other node had `seen`. `here`: what this shard has seen; what the other
-    /// node has seen beyond that comes again, for which see [`Session::repeats`]. `missed`: what of it the session itself has not.
-    pub fn adopt<J: Journal>(
-        &mut self,
-        turn: &mut Turn<'_, J>,
-        bounds: Bounds,
-        (seen, missed): (Seen, Vec<Missed>),
-        here: &Seen,
-    ) {
+    /// node has seen beyond that comes again, for which see [`Session::repeats`].
+    pub fn adopt<J: Journal>(&mut self, turn: &mut Turn<'_, J>, bounds: Bounds, seen: Seen, here: &Seen) {
         self.next_position = self.next_position.max(bounds.next_position);
         if let Some(last) = PacketId::new(bounds.last_packet_id) {
             self.window.resume_after(last);
@@ -109,18 +104,14 @@ impl Session {
             };
             self.append(turn, message, &held);
         }
-        let missed = missed.into_iter().map(|missed| missed.up_to_here(here)).collect();
-        self.elsewhere = Elsewhere::new(seen, missed, here);
+        self.add_missed(turn, &[], here);
+        self.has_seen(seen, here);
     }
 
     /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`].
-    pub fn has_seen(&mut self, seen: Seen, missed: Arc<[Missed]>, here: &Seen) {
-        self.elsewhere = Elsewhere::new(seen, missed, here);
-    }
-
-    /// Whether the session has got the message that came as `id`, or it came before the session was there. `here`: what its shard has seen.
-    pub fn has_got(&self, id: MessageId, here: &Seen) -> bool {
-        self.elsewhere.has_got(id, here)
+    pub fn has_seen(&mut self, mut seen: Seen, here: &Seen) {
+        seen.without(here);
+        self.elsewhere = Elsewhere::new(seen);
     }
 
     fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &Arc<Message>, held: &Queued) {

@@ -12,6 +12,7 @@ use holdfast_storage::OwnerId;
 use crate::mqtt::{MessageId, Names, PacketId};
 
 use super::queue::Queued;
+use super::seen::Missed;
 use super::session::Subscription;
 
 /// The number of an item within its session: grows by one with each, from 1. It is also the place of a message in the queue.
@@ -39,6 +40,10 @@ pub enum Item<'a> {
         packet_id: PacketId,
         names: Option<&'a Names>,
     },
+    /// What the session has not seen although its shard has.
+    Missed {
+        missed: &'a [Missed],
+    },
 }
 
 /// An item as it is found again.
@@ -48,6 +53,7 @@ pub enum Restored {
     Message { queued: Queued, packet_id: Option<PacketId> },
     Received { packet_id: PacketId },
     Accepted { packet_id: PacketId, names: Option<Box<Names>> },
+    Missed { missed: Vec<Missed> },
 }
 
 /// What the session wants to be told when all that it has written down until now is kept.
@@ -142,6 +148,7 @@ impl Journal for Shelf {
             Item::Accepted { packet_id, names } => {
                 Restored::Accepted { packet_id, names: names.map(|names| Box::new(*names)) }
             }
+            Item::Missed { missed } => Restored::Missed { missed: missed.to_vec() },
         };
         self.items.insert(position, restored);
     }

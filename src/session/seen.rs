@@ -1,10 +1,12 @@
 //! What has come in of each stream of messages: one number for a stream is enough, as streams keep their order to every destination.
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 
+use crate::limits;
 use crate::mqtt::MessageId;
+
+use super::record::{Item, Journal};
+use super::{Session, Turn};
 
 /// The greatest sequence of each stream that has come in. There are as many streams as the shards of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,75 +89,60 @@ impl Missed {
         (id.node, id.shard) == (node, shard) && id.sequence > self.after && id.sequence <= sequence
     }
 
-    /// The same for a session that is at another shard now, which has seen `here`: nothing more of that stream has come to the session.
-    pub(super) fn up_to_here(self, here: &Seen) -> Missed {
+    /// The same for a session whose shard has seen `here`: nothing more of that stream has come to the session.
+    fn up_to_here(self, here: &Seen) -> Missed {
         let sequence = self.up_to.sequence.max(here.sequence_of(self.up_to));
         Missed { up_to: MessageId { sequence, ..self.up_to }, ..self }
     }
 }
 
-/// What a session that moved has seen elsewhere, as long as it may come here too; and what it has not seen.
-#[derive(Debug, Default)]
-pub(super) struct Elsewhere(Option<Box<(Seen, Arc<[Missed]>)>>);
+/// So much is remembered of what a session has missed: more than the shards of the nodes that die in a row while one exchange of packets lasts.
+const MISSED_MAX: usize = 4 * limits::SHARDS_MAX;
 
-impl Elsewhere {
-    /// `here`: what the shard has seen that it is at now.
-    pub(super) fn new(mut seen: Seen, missed: Arc<[Missed]>, here: &Seen) -> Elsewhere {
-        seen.without(here);
-        let is_anything = !seen.is_empty() || !missed.is_empty();
-        Elsewhere(is_anything.then(|| Box::new((seen, missed))))
-    }
-
-    pub(super) fn get(&self) -> Option<&Seen> {
-        self.0.as_deref().map(|(seen, _)| seen)
-    }
-
-    pub(super) fn missed(&self) -> &[Missed] {
-        self.0.as_deref().map_or(&[], |(_, missed)| missed)
-    }
-
-    pub(super) fn has_got(&self, id: MessageId, here: &Seen) -> bool {
-        let seen = here.contains(id) || self.get().is_some_and(|seen| seen.contains(id));
-        seen && !self.missed().iter().any(|missed| missed.contains(id))
-    }
-
-    pub(super) fn repeats(&mut self, id: MessageId) -> bool {
-        let Some((seen, missed)) = self.0.as_deref_mut() else { return false };
-        let repeats = seen.repeats(id);
-        if seen.is_empty() && missed.is_empty() {
-            self.0 = None;
+impl Session {
+    /// The session was inherited, or has moved, and its shard has seen `here`. `missed`: what it has not seen of that, beside what it had missed before.
+    pub fn add_missed<J: Journal>(&mut self, turn: &mut Turn<'_, J>, missed: &[Missed], here: &Seen) {
+        if missed.is_empty() && self.missed.is_none() {
+            return;
         }
-        repeats
+        let known = self.missed.as_deref().map(|(position, _)| *position);
+        let position = known.unwrap_or_else(|| self.take_position());
+        let (_, all) = &mut **self.missed.get_or_insert_with(|| Box::new((position, Vec::new())));
+        all.extend(missed);
+        all.drain(..all.len().saturating_sub(MISSED_MAX));
+        all.iter_mut().for_each(|missed| *missed = missed.up_to_here(here));
+        if let Some((_, all)) = self.missed.as_deref() {
+            self.put(turn, position, Item::Missed { missed: all });
+        }
+    }
+
+    /// Whether the session has got the message that came as `id`, or it came before the session was there. `here`: what its shard has seen.
+    pub fn has_got(&self, id: MessageId, here: &Seen) -> bool {
+        let seen = here.contains(id) || self.elsewhere.get().is_some_and(|seen| seen.contains(id));
+        let missed = self.missed.as_ref().map_or(&[][..], |missed| &missed.1);
+        seen && !missed.iter().any(|missed| missed.contains(id))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What a session that moved has seen elsewhere, as long as it may come here too.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere(Option<Box<Seen>>);
 
-    fn packet(sequence: u64) -> MessageId {
-        MessageId { node: 7, shard: 1, sequence }.of_packet()
+impl Elsewhere {
+    pub(super) fn new(seen: Seen) -> Elsewhere {
+        Elsewhere((!seen.is_empty()).then(|| Box::new(seen)))
     }
 
-    fn seen(ids: &[MessageId]) -> Seen {
-        let mut seen = Seen::default();
-        ids.iter().for_each(|id| seen.note(*id));
-        seen
+    pub(super) fn get(&self) -> Option<&Seen> {
+        self.0.as_deref()
     }
 
-    #[test]
-    fn what_its_new_shard_had_seen_an_inherited_session_has_missed() {
-        let (copy, here) = (seen(&[packet(5)]), seen(&[packet(9), MessageId { shard: 1, ..packet(9) }]));
-        let missed = copy.missed_of(7, &here);
-        assert_eq!(missed, [Missed { after: 5, up_to: packet(9) }]);
-        assert!(copy.missed_of(8, &here).is_empty(), "the other nodes send to the heir what they owe the dead one");
-        assert!(here.missed_of(7, &copy).is_empty());
-        let elsewhere = Elsewhere::new(copy, missed.into(), &here);
-        let got = |sequence, here: &Seen| elsewhere.has_got(packet(sequence), here);
-        assert!(got(5, &here) && !got(6, &here) && !got(9, &here) && !got(10, &here));
-        let later = seen(&[packet(12)]);
-        assert!(got(5, &later) && !got(9, &later) && got(10, &later), "what comes now comes to it too");
-        let moved = elsewhere.missed()[0].up_to_here(&seen(&[packet(11)]));
-        assert!(moved.contains(packet(11)) && !moved.contains(packet(12)) && !moved.contains(packet(5)));
+    pub(super) fn repeats(&mut self, id: MessageId) -> bool {
+        let Some(seen) = &mut self.0 else { return false };
+        let repeats = seen.repeats(id);
+        if seen.is_empty() {
+            self.0 = None;
+        }
+        repeats
     }
 }

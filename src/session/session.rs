@@ -13,7 +13,7 @@ use super::inbound::Accepted;
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
-use super::seen::Elsewhere;
+use super::seen::{Elsewhere, Missed};
 use super::topic_aliases::{InboundAliases, OutboundAliases};
 use super::window::{Stage, Window};
 use super::{Agreed, Turn};
@@ -67,6 +67,8 @@ pub struct Session {
     /// What comes while the session is still being brought here.
     pub(super) held: Option<Box<Held>>,
     pub(super) elsewhere: Elsewhere,
+    /// What its shard has seen and it has not, and under which position that is written down.
+    pub(super) missed: Option<Box<(Position, Vec<Missed>)>>,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
@@ -91,6 +93,7 @@ impl Session {
             loading: false,
             held: None,
             elsewhere: Elsewhere::default(),
+            missed: None,
             dropped: 0,
         }
     }

@@ -25,14 +25,14 @@ use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::route_commands;
 use crate::journal;
 use crate::mqtt::MessageId;
-use crate::session::{Missed, Seen, Session};
+use crate::session::{Seen, Session};
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::Due;
 use super::mailbox::{Event, Ticket};
 use super::restoring::StoredSession;
 use super::subscribing::NewRoutes;
-use super::{Pending, Shard};
+use super::{Pending, Shard, Turn, turn};
 
 /// Sessions that are entered in one turn.
 const ENTERED_PER_TURN: usize = 256;
@@ -48,27 +48,6 @@ const LATE_MS: u64 = 60_000;
 pub(super) struct Origin {
     pub life: Life,
     pub seen: Arc<Seen>,
-}
-
-/// What a shard has seen when it enters what it has inherited.
-struct Here {
-    seen: Seen,
-    /// What sessions have not seen of that whose home had seen so much.
-    missed: Option<(Arc<Seen>, Arc<[Missed]>)>,
-}
-
-impl Here {
-    /// Sessions of one shard of the dead node come one after the other.
-    fn missed(&mut self, life: Life, there: &Arc<Seen>) -> Arc<[Missed]> {
-        match &self.missed {
-            Some((of, missed)) if Arc::ptr_eq(of, there) => missed.clone(),
-            _ => {
-                let missed: Arc<[Missed]> = there.missed_of(life.0.tag(), &self.seen).into();
-                self.missed = Some((there.clone(), missed.clone()));
-                missed
-            }
-        }
-    }
 }
 
 /// See the module.
@@ -338,14 +317,14 @@ impl Shard {
     fn enter_heritage(&mut self, heritage: Vec<(Life, Heritage<Arc<Seen>>)>) {
         self.keeping.close_section();
         heritage.iter().for_each(|(_, heritage)| self.forget_older(heritage));
-        let mut here = Here { seen: self.seen(), missed: None };
+        let here = self.seen();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for (life, heritage) in heritage {
             match heritage {
                 Heritage::Session { client, passed, found } => {
-                    self.enter_inherited(life, &client, passed, found, &mut here, &mut routes);
+                    self.enter_inherited(life, &client, passed, found, &here, &mut routes);
                 }
                 Heritage::Empty { client, passed } => self.enter_empty(life, &client, passed),
                 Heritage::Lost { client, .. } if self.by_client.contains_key(&client) => {
@@ -375,7 +354,7 @@ impl Shard {
         client: &Arc<str>,
         passed: Passed,
         Found { copied, seen }: Found<Arc<Seen>>,
-        here: &mut Here,
+        here: &Seen,
         routes: &mut NewRoutes,
     ) {
         let Copied { owner, client_id, began, items, .. } = copied;
@@ -389,9 +368,11 @@ impl Shard {
         let Passed { epoch, expiry_secs, .. } = passed;
         let stored = StoredSession { owner, client_id, epoch: began, expiry_secs, items };
         let session = self.restore_session(stored, routes);
+        let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
-        slot.session.has_seen((*seen).clone(), here.missed(life, &seen), &here.seen);
+        slot.session.has_seen((*seen).clone(), here);
+        slot.session.add_missed(&mut turn, &seen.missed_of(life.0.tag(), here), here);
         slot.inherited = Some(Box::new(Origin { life, seen }));
         self.metrics().sessions_inherited.add(1);
     }

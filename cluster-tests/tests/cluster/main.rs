@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod copies;
+mod exactly_once;
 mod faults;
 mod full_disk;
 mod hopping;

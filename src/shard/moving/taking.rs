@@ -250,7 +250,7 @@ impl Shard {
         };
         let mut turn = turn!(self);
         let session = &mut self.sessions[session as usize].session;
-        session.adopt(&mut turn, imported.bounds, (imported.seen, imported.missed), &seen_here);
+        session.adopt(&mut turn, imported.bounds, imported.seen, &seen_here);
         session.restored();
         if self.keeping.defers() {
             self.keeping.when_kept(Due::Adopted { client: client.clone(), epoch });
