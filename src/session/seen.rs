@@ -21,7 +21,7 @@ impl Seen {
 
     /// Whether the message has come in before.
     pub fn contains(&self, id: MessageId) -> bool {
-        self.0.get(&(id.node, id.shard)).is_some_and(|sequence| id.sequence <= *sequence)
+        self.0.get(&(id.node, id.shard)).is_some_and(|sequence| id.is_up_to(*sequence))
     }
 
     /// The streams of packets of the node of that tag which `other` has seen farther than this: what is between.
@@ -86,12 +86,15 @@ pub struct Missed {
 impl Missed {
     fn contains(&self, id: MessageId) -> bool {
         let MessageId { node, shard, sequence } = self.up_to;
-        (id.node, id.shard) == (node, shard) && id.sequence > self.after && id.sequence <= sequence
+        (id.node, id.shard) == (node, shard) && id.sequence > self.after && id.is_up_to(sequence)
     }
 
     /// The same for a session whose shard has seen `here`: nothing more of that stream has come to the session.
     fn up_to_here(self, here: &Seen) -> Missed {
-        let sequence = self.up_to.sequence.max(here.sequence_of(self.up_to));
+        let sequence = here.sequence_of(self.up_to);
+        if !self.up_to.is_up_to(sequence) {
+            return self;
+        }
         Missed { up_to: MessageId { sequence, ..self.up_to }, ..self }
     }
 }

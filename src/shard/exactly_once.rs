@@ -4,7 +4,7 @@
 //! message goes anywhere. Then it is routed, and when everybody has it its client gets PUBREC. Should the home of the session die before, whoever has the
 //! session then finds the packet unfinished: when the client sends it again the message is routed again, under one more name, and whoever has got it under an earlier one drops
 //! it. For that no table of names is needed: the packets of a shard are routed in the order of their names, so the mark of the stream says which have come, as
-//! it does for every other stream, on disk and in copies too. Only of those that overtake their first copy, which a dead node has left in a socket, the shard remembers the names one by one
+//! it does for every other stream, on disk and in copies too; a home that starts anew, or is given up, has another stream from then on. Only of those that overtake their first copy, which a dead node has left in a socket, the shard remembers the names one by one
 //! ([`super::moving`]).
 //!
 //! Owner: the shard, in [`Named`]. Invariants: packets are routed in the order in which they were accepted, and none before it is stable; a packet has one entry from when it was accepted
@@ -194,6 +194,10 @@ impl Shard {
     /// Nothing that is on its way counts as where it belongs. Returns the packets.
     pub(super) fn forget_named(&mut self) -> Vec<(OwnerId, PacketId)> {
         let Named { packets, .. } = std::mem::take(&mut self.named);
+        if !packets.is_empty() {
+            // Nobody knows how far these have come.
+            self.sequence = MessageId::next_generation(self.sequence).unwrap_or(self.sequence);
+        }
         let unrouted = packets.values().filter(|packet| packet.message.is_some()).count();
         self.metrics().dropped(DropReason::NodeGone, unrouted as u64);
         packets.into_values().map(|packet| (packet.owner, packet.packet_id)).collect()

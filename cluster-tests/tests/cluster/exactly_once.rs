@@ -8,7 +8,7 @@ use holdfast_cluster_tests::client::{Client, Event};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, rounds};
 use holdfast_cluster_tests::dice::{self, Dice};
 use holdfast_cluster_tests::scene::pass;
-use holdfast_cluster_tests::wire::{Packet, Publish, Version, first};
+use holdfast_cluster_tests::wire::{Ack, Packet, Publish, Version, first};
 
 use crate::HEALED;
 
@@ -40,7 +40,7 @@ impl Publisher {
         let mut bytes = Vec::new();
         for (packet_id, number, received) in &self.under_way {
             if *received {
-                bytes.extend(holdfast_cluster_tests::wire::Ack::new(first::PUBREL, *packet_id).bytes());
+                bytes.extend(Ack::new(first::PUBREL, *packet_id).bytes());
             } else {
                 bytes.extend(self.publish(*packet_id, *number).dup().bytes(Version::V5));
             }
@@ -59,8 +59,7 @@ impl Publisher {
                     assert!(reason < 0x80, "{}: {reason:#04X}", self.name);
                     let of = self.under_way.iter_mut().find(|(id, ..)| *id == packet_id);
                     of.expect("it is under way").2 = true;
-                    client
-                        .send_unless_closed(&holdfast_cluster_tests::wire::Ack::new(first::PUBREL, packet_id).bytes());
+                    client.send_unless_closed(&Ack::new(first::PUBREL, packet_id).bytes());
                 }
                 Some(Event::Packet(Packet::PubComp { packet_id, .. })) => {
                     self.under_way.retain(|(id, ..)| *id != packet_id);
@@ -108,6 +107,18 @@ fn wait_for_copies(cluster: &Cluster, nodes: &[usize]) {
     }
 }
 
+/// Until the other nodes have what they inherit from one that was destroyed, and copies of that.
+#[track_caller]
+fn wait_for_inheritance(cluster: &Cluster, dead: usize) {
+    let until = Instant::now() + HEALED;
+    let sees = |node: usize| cluster.node(node).sees().is_some_and(|view| view.live.len() == 2);
+    while !others(dead).into_iter().all(sees) {
+        assert!(Instant::now() < until, "nobody has noticed that a node is dead");
+        pass(Duration::from_millis(50));
+    }
+    wait_for_copies(cluster, &others(dead));
+}
+
 /// One cluster, and who is at it.
 struct World<'c> {
     on: ClusterStage<'c>,
@@ -132,15 +143,14 @@ impl<'c> World<'c> {
         Self { on, dice: Dice::new(seed), publishers, subscribers }
     }
 
-    /// Everybody publishes at `home`, and it is destroyed. Who `stays` goes on elsewhere.
-    fn round(&mut self, home: usize, stays: impl Fn(usize) -> bool) {
+    /// Everybody publishes at `home`, and it is killed, somewhere among their packets.
+    fn kill_among_packets(&mut self, home: usize) {
         let Self { on, dice, publishers, .. } = self;
         let cluster = on.cluster;
-        let others: Vec<usize> = cluster.all().filter(|node| *node != home).collect();
-        let connected: Vec<Client> =
-            publishers.iter().map(|publisher| on.connect_within(home, &on.kept(&publisher.name), HEALED).0).collect();
+        let connect = |publisher: &Publisher| on.connect_within(home, &on.kept(&publisher.name), HEALED).0;
+        let connected: Vec<Client> = publishers.iter().map(connect).collect();
         wait_for_copies(cluster, &[home]);
-        let delay = Duration::from_micros(dice.below(60_000));
+        let delay = Duration::from_micros(dice.below(100_000));
         std::thread::scope(|scope| {
             for (publisher, mut client) in publishers.iter_mut().zip(connected) {
                 let until = publisher.sent + 1_000;
@@ -149,11 +159,18 @@ impl<'c> World<'c> {
             pass(delay);
             cluster.node(home).kill();
         });
-        cluster.node(home).wipe();
-        let on = &self.on;
+        let under_way: Vec<_> = publishers.iter().map(|publisher| publisher.under_way.len()).collect();
+        let sent: Vec<_> = publishers.iter().map(|publisher| publisher.sent).collect();
+        eprintln!("node {home} is killed after {delay:?}: {sent:?} messages, {under_way:?} under way");
+    }
+
+    /// The publishers go on, each at one of these nodes, and end what is under way.
+    fn go_on(&mut self, nodes: &[usize]) {
+        let Self { on, dice, publishers, .. } = self;
+        let on = &*on;
         std::thread::scope(|scope| {
-            for (number, publisher) in publishers.iter_mut().enumerate().filter(|(number, _)| stays(*number)) {
-                let node = *dice.fork(&format!("publisher {number}")).pick(&others);
+            for publisher in publishers {
+                let node = *dice.pick(nodes);
                 scope.spawn(move || {
                     let (mut client, ack) = on.connect_within(node, &on.kept(&publisher.name), HEALED);
                     assert!(ack.session_present, "{}", publisher.name);
@@ -164,7 +181,6 @@ impl<'c> World<'c> {
                 });
             }
         });
-        wait_for_copies(cluster, &others);
     }
 
     /// The subscribers take what there is, each at some node that lives.
@@ -186,24 +202,67 @@ impl<'c> World<'c> {
     }
 }
 
+fn others(node: usize) -> Vec<usize> {
+    [0, 1, 2].into_iter().filter(|other| *other != node).collect()
+}
+
 #[test]
 fn qos_2_comes_once_and_in_order_however_often_homes_are_destroyed() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("qos_2_comes_once"));
-    for round in 0..rounds::rounds(20, 100) {
+    for _ in 0..rounds::rounds(20, 100) {
         let home = world.dice.below(3) as usize;
-        let before: Vec<usize> = world.publishers.iter().map(|publisher| publisher.sent).collect();
-        world.round(home, |_| true);
-        let sent: Vec<usize> = world.publishers.iter().map(|publisher| publisher.sent).collect();
-        eprintln!("round {round}: node {home} is destroyed, {before:?} to {sent:?} messages");
-        let nodes: Vec<usize> = cluster.all().filter(|node| *node != home).collect();
-        // At the node that was empty in some of the rounds.
+        world.kill_among_packets(home);
+        cluster.node(home).wipe();
+        world.go_on(&others(home));
+        wait_for_copies(&cluster, &others(home));
+        // At the node that has just come as well, or not.
         if world.dice.once_in(2) {
-            world.take_all(&nodes);
+            world.take_all(&others(home));
             world.start_again(home);
         } else {
             world.start_again(home);
             world.take_all(&[0, 1, 2]);
         }
+    }
+}
+
+/// The publishers are away until a second node is lost, with sessions that were inherited from the first one.
+#[test]
+fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    let mut world = World::new(&cluster, dice::seed("one_home_after_another"));
+    for _ in 0..rounds::rounds(8, 50) {
+        let home = world.dice.below(3) as usize;
+        world.kill_among_packets(home);
+        cluster.node(home).wipe();
+        wait_for_inheritance(&cluster, home);
+        world.start_again(home);
+        let next = world.dice.below(3) as usize;
+        if world.dice.once_in(2) {
+            // They begin to send again there, and do not come to the end.
+            world.kill_among_packets(next);
+        } else {
+            cluster.node(next).kill();
+        }
+        cluster.node(next).wipe();
+        world.go_on(&others(next));
+        wait_for_copies(&cluster, &others(next));
+        world.take_all(&others(next));
+        world.start_again(next);
+    }
+}
+
+/// A home that is killed and comes back has the packets that were under way on its own disk.
+#[test]
+fn qos_2_comes_once_however_often_homes_are_killed_and_come_back() {
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    let mut world = World::new(&cluster, dice::seed("killed_and_come_back"));
+    for _ in 0..rounds::rounds(8, 50) {
+        let home = world.dice.below(3) as usize;
+        world.kill_among_packets(home);
+        world.start_again(home);
+        world.go_on(&[0, 1, 2]);
+        world.take_all(&[0, 1, 2]);
     }
 }

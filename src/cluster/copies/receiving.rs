@@ -24,8 +24,8 @@ use crate::mqtt::{Message, MessageId};
 
 use super::{CopyEntry, CopyHeader, Home};
 
-/// Streams: two of the shards of all nodes there can be.
-const STREAMS_MAX: usize = 2 * 64 * limits::SHARDS_MAX;
+/// Streams: those of the shards of all nodes there can be, of packets too.
+const STREAMS_MAX: usize = 8 * 64 * limits::SHARDS_MAX;
 
 /// About what an item takes in memory beside its value, and a session beside its items.
 const ITEM_BYTES: usize = 64;

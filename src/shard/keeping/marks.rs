@@ -9,8 +9,8 @@ use crate::journal::{self, Mark};
 use crate::mqtt::MessageId;
 use crate::subscriptions::ShardId;
 
-/// Streams there can be: two of the shards of all nodes.
-const STREAMS_MAX: usize = 8_192;
+/// Streams there can be: those of the shards of all nodes, of packets too.
+const STREAMS_MAX: usize = 32_768;
 
 struct Stream {
     item: ItemId,
