@@ -128,7 +128,7 @@ fn benches(c: &mut Criterion) {
         };
         b.iter(|| {
             pipe.0.clear();
-            black_box(session.publish(&mut turn(), black_box(&publish)).expect("routed"));
+            black_box(session.publish(&mut turn(), black_box(&publish), None).expect("routed"));
             if let Some(answer) = session.acknowledge(&mut turn(), &publish, ReasonCode::Success) {
                 session.write_answer(answer, pipe.buffer());
             }

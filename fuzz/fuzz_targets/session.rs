@@ -108,7 +108,7 @@ impl World {
             return false;
         }
         let served = match packet {
-            Packet::Publish(publish) => session.publish(&mut turn, publish).map(|inbound| {
+            Packet::Publish(publish) => session.publish(&mut turn, publish, None).map(|inbound| {
                 let reason = if let Inbound::Refused(reason) = inbound { reason } else { ReasonCode::Success };
                 if let Some(answer) = session.acknowledge(&mut turn, publish, reason) {
                     session.write_answer(answer, pipe.buffer());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use holdfast_storage::Value;
 
-use crate::mqtt::{MessageId, PacketId, QoS, SubscriptionOptions};
-use crate::session::{Item, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
+use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions};
+use crate::session::{Item, Missed, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::bytes::{Sink as _, Source};
 
@@ -15,6 +15,7 @@ const SUBSCRIPTION: u8 = 1;
 const MESSAGE: u8 = 2;
 const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
+const MISSED: u8 = 5;
 
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
@@ -70,12 +71,30 @@ pub fn encode_item(item: Item<'_>) -> Value {
             out.u8(RECEIVED);
             out.u16(packet_id.get());
         }
-        Item::Accepted { packet_id } => {
+        Item::Accepted { packet_id, names } => {
             out.u8(ACCEPTED);
             out.u16(packet_id.get());
+            names.into_iter().flat_map(Names::all).for_each(|id| encode_id(&mut out, *id));
+        }
+        Item::Missed { missed } => {
+            out.u8(MISSED);
+            for Missed { after, up_to } in missed {
+                out.u64(*after);
+                encode_id(&mut out, *up_to);
+            }
         }
     }
     out
+}
+
+fn encode_id(out: &mut Value, id: MessageId) {
+    out.u64(id.node);
+    out.u16(id.shard);
+    out.u64(id.sequence);
+}
+
+fn decode_id(source: &mut Source<'_>) -> Option<MessageId> {
+    Some(MessageId { node: source.u64()?, shard: source.u16()?, sequence: source.u64()? })
 }
 
 /// The item that was put at `position`. None for bytes that are none.
@@ -95,10 +114,28 @@ pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restor
         SUBSCRIPTION => decode_subscription(&mut source)?,
         MESSAGE => decode_queued(&mut source, position)?,
         RECEIVED => Restored::Received { packet_id: PacketId::new(source.u16()?)? },
-        ACCEPTED => Restored::Accepted { packet_id: PacketId::new(source.u16()?)? },
+        ACCEPTED => decode_accepted(&mut source)?,
+        MISSED => decode_missed(&mut source)?,
         _ => return None,
     };
     source.end(restored)
+}
+
+fn decode_accepted(source: &mut Source<'_>) -> Option<Restored> {
+    let packet_id = PacketId::new(source.u16()?)?;
+    let mut ids = Vec::new();
+    while !source.0.is_empty() {
+        ids.push(decode_id(source).filter(|_| ids.len() < Names::MAX)?);
+    }
+    Some(Restored::Accepted { packet_id, names: Names::from_ids(ids).map(Box::new) })
+}
+
+fn decode_missed(source: &mut Source<'_>) -> Option<Restored> {
+    let mut missed = Vec::new();
+    while !source.0.is_empty() {
+        missed.push(Missed { after: source.u64()?, up_to: decode_id(source)? });
+    }
+    Some(Restored::Missed { missed })
 }
 
 /// Changes when the message of an item expires, if it does.
@@ -142,9 +179,7 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
         out.text(share);
     }
     if let Some(id) = id {
-        out.u64(id.node);
-        out.u16(id.shard);
-        out.u64(id.sequence);
+        encode_id(out, id);
     }
     for id in queued.subscription_ids.as_slice() {
         out.u32(*id);
@@ -173,11 +208,7 @@ fn decode_queued_head(source: &mut Source<'_>) -> Option<QueuedHead> {
     let size = source.u32()?;
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
     let share = if flags & SHARED == 0 { None } else { Some(source.text()?.into()) };
-    let id = if flags & IDENTIFIED == 0 {
-        None
-    } else {
-        Some(MessageId { node: source.u64()?, shard: source.u16()?, sequence: source.u64()? })
-    };
+    let id = if flags & IDENTIFIED == 0 { None } else { Some(decode_id(source)?) };
     Some(QueuedHead { flags, packet_id, stored: StoredBody { size, expires_at }, share, id })
 }
 

@@ -46,11 +46,7 @@ pub const SESSIONS: OwnerId = OwnerId(16);
 /// The item of a session's owner that says whose session it is.
 pub const HEADER: ItemId = 0;
 
-/// Bits of a message's sequence that count within one incarnation of the node: more than a million messages per second for a week would
-/// use, and the incarnation above them makes every sequence new.
-const SEQUENCE_BITS: u32 = 40;
-
 /// Where the streams of an incarnation begin, so that no message ever has the id of another one.
 pub fn first_sequence(incarnation: u64) -> u64 {
-    incarnation << SEQUENCE_BITS
+    incarnation << crate::mqtt::SEQUENCE_BITS
 }

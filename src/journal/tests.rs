@@ -7,7 +7,7 @@ use holdfast_raft::{LeaseImage, LeaseWill};
 use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
-use crate::mqtt::{Message, MessageId, PacketId, QoS, SubscriptionOptions};
+use crate::mqtt::{Message, MessageId, Names, PacketId, QoS, SubscriptionOptions};
 use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
@@ -93,6 +93,20 @@ proptest! {
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes));
     }
+}
+
+#[test]
+fn the_names_of_a_packet_are_read_and_no_more_of_them_than_there_can_be() {
+    let id = |sequence| MessageId { node: 1 << 60, shard: 3, sequence }.of_packet();
+    let packet_id = PacketId::new(7).unwrap();
+    for names in [None, Some(Names::new(id(1))), Names::from_ids([id(4), id(5), id(6), id(1 << 50)])] {
+        let value = encode_item(Item::Accepted { packet_id, names: names.as_ref() });
+        let read = Restored::Accepted { packet_id, names: names.map(Box::new) };
+        assert_eq!(decode_item(1, &value), Some(read));
+        assert_eq!(decode_item(1, &[&value[..], &[0]].concat()), None);
+    }
+    let most = encode_item(Item::Accepted { packet_id, names: Names::from_ids((0..4).map(id)).as_ref() });
+    assert_eq!(decode_item(1, &[&most[..], &most[4..22]].concat()), None);
 }
 
 #[test]

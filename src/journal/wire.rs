@@ -36,8 +36,8 @@ pub(super) const ITEM_BYTES_MAX: usize = 400 * 1024;
 const BODY_BYTES_MAX: usize = REMAINING_LENGTH_MAX + 256 * 1024;
 /// Bytes of all subscriptions: the filters, and what goes with each.
 const YIELD_BYTES_MAX: usize = 16 * limits::SUBSCRIPTION_BYTES_MAX;
-/// Streams: the shards of all nodes there can be.
-const STREAMS_MAX: usize = 64 * limits::SHARDS_MAX;
+/// Streams: those of the shards of all nodes there can be, of packets too.
+const STREAMS_MAX: usize = 8 * 64 * limits::SHARDS_MAX;
 
 /// A session that gives a million positions a second reaches it in a hundred thousand years.
 pub(super) const POSITION_MAX: Position = 1 << 62;
@@ -255,6 +255,7 @@ pub struct StateReader {
     begun: bool,
     bounds: Option<Bounds>,
     seen: Seen,
+    missed: bool,
     positions: HashSet<Position>,
     accepted: HashSet<PacketId>,
     inflight: HashSet<PacketId>,
@@ -271,6 +272,7 @@ impl StateReader {
             begun: false,
             bounds: None,
             seen: Seen::default(),
+            missed: false,
             positions: subscriptions.iter().map(|(position, ..)| *position).collect(),
             accepted: HashSet::new(),
             inflight: HashSet::new(),
@@ -375,7 +377,8 @@ impl StateReader {
     fn fits(&mut self, restored: &Restored) -> bool {
         match restored {
             Restored::Subscription { .. } => false,
-            Restored::Accepted { packet_id } => self.accepted.insert(*packet_id),
+            Restored::Accepted { packet_id, .. } => self.accepted.insert(*packet_id),
+            Restored::Missed { .. } => !std::mem::replace(&mut self.missed, true),
             Restored::Received { packet_id } => self.inflight.insert(*packet_id),
             Restored::Message { packet_id: Some(packet_id), .. } => self.inflight.insert(*packet_id),
             Restored::Message { queued, packet_id: None } => {
@@ -399,7 +402,7 @@ pub(super) fn can_be(restored: &Restored) -> bool {
                 && (packet_id.is_none() || queued.qos != QoS::AtMostOnce)
                 && are_ids(queued.subscription_ids.as_slice().iter().copied())
         }
-        Restored::Accepted { .. } | Restored::Received { .. } => true,
+        Restored::Accepted { .. } | Restored::Received { .. } | Restored::Missed { .. } => true,
     }
 }
 

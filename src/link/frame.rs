@@ -6,7 +6,8 @@
 //! u32 length of the rest | u8 kind | fields
 //! Mark:    u64 sequence | u64 index
 //! Publish: u8 flags | u64 sequence | [u32 remaining_secs] | [u64 stamp] | text publisher | text topic
-//!          | [text share, u8 whether detached members will do] | [u8 kind of name, text client, u64 number] | bytes properties | payload up to the end of the frame
+//!          | [text share, u8 whether detached members will do] | [name] | bytes properties | payload up to the end of the frame
+//! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
 //! Void:    u8 | u64 sequence | what was a Publish or an Orphan
@@ -25,14 +26,18 @@ mod tests;
 
 use thiserror::Error;
 
-use crate::mqtt::{QoS, REMAINING_LENGTH_MAX, are_forwarded};
+use crate::mqtt::{MessageId, Names, QoS, REMAINING_LENGTH_MAX, are_forwarded};
 use crate::topic::name;
 
 /// Bytes of the length in front of a frame.
 pub const LENGTH_BYTES: usize = 4;
 
 /// What a frame has beside topic, texts, properties and payload at the most.
-const OVERHEAD_BYTES_MAX: usize = LENGTH_BYTES + 2 + 8 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 1 + 8 + 5 * LENGTH_OF_BYTES_MAX;
+const OVERHEAD_BYTES_MAX: usize =
+    LENGTH_BYTES + 2 + 8 + 8 + 8 + 1 + 8 + 4 + 8 + 1 + 2 + Names::MAX * ID_BYTES + 5 * LENGTH_OF_BYTES_MAX;
+
+/// Of a message: node, shard and sequence.
+const ID_BYTES: usize = 8 + 2 + 8;
 
 const LENGTH_OF_BYTES_MAX: usize = 5;
 
@@ -54,6 +59,10 @@ const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
 const REFUSED: u8 = 19;
+
+/// Kinds of names.
+const WILL: u8 = 0;
+const PACKET: u8 = 1;
 
 const QOS: u8 = 0b0000_0011;
 const RETAIN: u8 = 0b0000_0100;
@@ -86,6 +95,8 @@ pub enum Malformed {
     QoS,
     #[error("a choice of {0}, and there is none with that number")]
     Choice(u8),
+    #[error("a name that no message has")]
+    Name,
     #[error("a text of {0} bytes, which no text of MQTT has")]
     TextTooLong(usize),
     #[error("a message of {0} bytes, which no packet could carry")]
@@ -127,18 +138,11 @@ pub struct Publish<'a> {
 
 /// The name of a message that more than one node, or more than one life of a node, may send: whoever has seen it drops the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name<'a> {
-    pub kind: NameKind,
-    /// The client id of its publisher.
-    pub client: &'a str,
-    /// Of a Will the epoch of its session, of a packet its place in the session.
-    pub number: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameKind {
-    Will = 0,
-    Packet = 1,
+pub enum Name<'a> {
+    /// The Will of the session of that client and epoch.
+    Will { client: &'a str, epoch: u64 },
+    /// The message of a QoS 2 packet.
+    Packet(Names),
 }
 
 /// See [`Publish::orphan`].
@@ -152,7 +156,8 @@ pub struct Orphan {
     pub only: Option<u64>,
 }
 
-/// What a shard sends on its own data connection.
+/// What a shard sends on its own data connection. A view that is looked at and never kept, so its size is nobody's memory.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataFrame<'a> {
     Publish(Publish<'a>),
@@ -269,10 +274,14 @@ impl<'a> Publish<'a> {
             put_bytes(out, share.as_bytes());
             out.push(u8::from(detached));
         }
-        if let Some(Name { kind, client, number }) = self.name {
-            out.push(kind as u8);
-            put_bytes(out, client.as_bytes());
-            out.extend_from_slice(&number.to_be_bytes());
+        match &self.name {
+            None => {}
+            Some(Name::Will { client, epoch }) => {
+                out.push(WILL);
+                put_bytes(out, client.as_bytes());
+                out.extend_from_slice(&epoch.to_be_bytes());
+            }
+            Some(Name::Packet(names)) => put_names(out, names),
         }
         put_bytes(out, self.properties);
         out.extend_from_slice(self.payload);
@@ -410,6 +419,15 @@ fn number(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
+fn put_names(out: &mut Vec<u8>, names: &Names) {
+    out.extend_from_slice(&[PACKET, names.all().len() as u8]);
+    for id in names.all() {
+        out.extend_from_slice(&id.node.to_be_bytes());
+        out.extend_from_slice(&id.shard.to_be_bytes());
+        out.extend_from_slice(&id.sequence.to_be_bytes());
+    }
+}
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut length = bytes.len();
     while length >= 0x80 {
@@ -460,6 +478,10 @@ impl<'a> Fields<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
     fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
@@ -479,12 +501,26 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&mut self) -> Result<Name<'a>, Malformed> {
-        let kind = match self.u8()? {
-            0 => NameKind::Will,
-            1 => NameKind::Packet,
-            other => return Err(Malformed::Choice(other)),
-        };
-        Ok(Name { kind, client: self.text()?, number: self.u64()? })
+        match self.u8()? {
+            WILL => Ok(Name::Will { client: self.text()?, epoch: self.u64()? }),
+            PACKET => self.names().map(Name::Packet),
+            other => Err(Malformed::Choice(other)),
+        }
+    }
+
+    fn names(&mut self) -> Result<Names, Malformed> {
+        let count = self.u8()?;
+        if usize::from(count) > Names::MAX {
+            return Err(Malformed::Name);
+        }
+        let mut ids = [MessageId::default(); Names::MAX];
+        for id in &mut ids[..usize::from(count)] {
+            *id = MessageId { node: self.u64()?, shard: self.u16()?, sequence: self.u64()? };
+            if !id.is_of_packet() {
+                return Err(Malformed::Name);
+            }
+        }
+        Names::from_ids(ids.into_iter().take(count.into())).ok_or(Malformed::Name)
     }
 
     fn last_u64(&mut self) -> Result<u64, Malformed> {

@@ -48,13 +48,35 @@ fn a_publish_as_bytes() {
         stamp: Some(2),
         properties: &[9, 9],
         share: Some(("$share/g/f", true)),
-        name: Some(Name { kind: NameKind::Packet, client: "w", number: 3 }),
+        name: Some(Name::Will { client: "w", epoch: 3 }),
         ..publish()
     };
     let full = bytes(&DataFrame::Publish(full));
     let expected = b"\0\0\0\x3b\x01\xfe\0\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\x02\x01c\x03a/b\x0a$share/g/f\x01\
-        \x01\x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
+        \0\x01w\0\0\0\0\0\0\0\x03\x02\x09\x09hello";
     assert_eq!(full, expected);
+}
+
+fn names(count: usize) -> Names {
+    let id = |sequence| MessageId { node: 1, shard: 2, sequence }.of_packet();
+    Names::from_ids((1..=count as u64).map(id)).expect("there is one")
+}
+
+#[test]
+fn names_of_packets_as_bytes() {
+    let named = |count| bytes(&DataFrame::Publish(Publish { name: Some(Name::Packet(names(count))), ..publish() }));
+    let expected = b"\0\0\0\x2a\x01\x41\0\0\0\0\0\0\0\x07\x01c\x03a/b\
+        \x01\x01\0\0\0\0\0\0\0\x01\x80\x02\0\0\0\0\0\0\0\x01\x00hello";
+    assert_eq!(named(1), expected);
+    let refused = |change: fn(&mut [u8])| {
+        let mut bytes = named(2);
+        change(&mut bytes);
+        DataFrame::decode(&bytes, MAX).map(|_| ())
+    };
+    assert_eq!(refused(|_| {}), Ok(()));
+    assert_eq!(refused(|bytes| bytes[21] = 0), Err(Malformed::Name), "no id at all");
+    assert_eq!(refused(|bytes| bytes[21] = 5), Err(Malformed::Name), "more than there can be");
+    assert_eq!(refused(|bytes| bytes[30] = 0), Err(Malformed::Name), "not of a packet");
 }
 
 #[test]
@@ -162,13 +184,15 @@ fn the_overhead_is_what_it_is_said_to_be() {
         properties: long.as_bytes(),
         payload: &[],
         share: Some((&long, false)),
-        name: Some(Name { kind: NameKind::Will, client: &long, number: 3 }),
+        name: Some(Name::Packet(names(Names::MAX))),
         orphan: Some(Orphan { of: 1, incarnation: 5, only: Some(2) }),
         ..publish()
     };
+    let most = OVERHEAD_BYTES_MAX + 160_000;
     let length = bytes(&DataFrame::Publish(frame)).len();
-    let most = OVERHEAD_BYTES_MAX + 200_000;
-    assert!((most - 10..=most).contains(&length), "{length}");
+    assert!((most - 20..=most).contains(&length), "{length}");
+    let of_will = Publish { name: Some(Name::Will { client: &long, epoch: 3 }), ..frame };
+    assert!(bytes(&DataFrame::Publish(of_will)).len() <= most + 40_000);
 }
 
 /// What MQTT could not carry to a subscriber, or a journal not write down, ends the connection.
@@ -180,7 +204,7 @@ fn texts_and_properties_that_are_none_of_mqtt_are_refused() {
     let too_long = Err(Malformed::TextTooLong(65_536));
     assert_eq!(decoded(Publish { publisher: &longer, ..publish() }), too_long);
     assert_eq!(decoded(Publish { share: Some((&longer, true)), ..publish() }), too_long);
-    let name = Some(Name { kind: NameKind::Packet, client: &longer, number: 1 });
+    let name = Some(Name::Will { client: &longer, epoch: 1 });
     assert_eq!(decoded(Publish { name, ..publish() }), too_long);
     for properties in [&[9, 9][..], &[0xFF], &[35, 0, 1], &[11, 1], &[3, 0, 1, b'a', 3, 0, 1, b'a']] {
         assert_eq!(decoded(Publish { properties, ..publish() }), Err(Malformed::Properties), "{properties:?}");
@@ -217,10 +241,9 @@ fn of((qos, bits, sequence, [publisher, topic, share, client], properties, paylo
         properties,
         payload,
         share: has(4).then_some((share.as_str(), qos & 1 == 0)),
-        name: has(5).then_some(Name {
-            kind: if qos & 1 == 0 { NameKind::Will } else { NameKind::Packet },
-            client,
-            number: sequence.rotate_left(9),
+        name: has(5).then_some(match qos & 1 {
+            0 => Name::Will { client, epoch: sequence.rotate_left(9) },
+            _ => Name::Packet(names(1 + payload.len() % Names::MAX)),
         }),
         orphan: has(6).then_some(Orphan {
             of: !*sequence,

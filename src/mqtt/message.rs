@@ -20,6 +20,107 @@ pub struct MessageId {
     pub sequence: u64,
 }
 
+/// Bits of a sequence that count within one start of the node: more than a million messages per second for a week would use; the number of the start is above them.
+pub const SEQUENCE_BITS: u32 = 40;
+
+/// Bits that count within a generation of streams, of which there are some thousands in a start.
+const GENERATION_BITS: u32 = 28;
+
+/// Bits of a shard's number, where the other bits have a meaning of their own.
+const SHARD_BITS: u32 = 6;
+
+impl MessageId {
+    /// In the number of a shard: the message is of a packet.
+    const OF_PACKET: u16 = 1 << 15;
+    /// And of which start and generation.
+    const SLOTS: u16 = 15 << SHARD_BITS;
+
+    /// The same place in the stream of the packets of that shard. That is another one for each generation: of what a node that starts anew, or is given up, had under way,
+    /// some has been sent and some has not, and what is sent later must not be taken for a sign that all of it has. The last four starts, and four generations
+    /// of each, are told apart.
+    pub fn of_packet(self) -> MessageId {
+        let start = (self.sequence >> SEQUENCE_BITS & 3) as u16;
+        let generation = (self.sequence >> GENERATION_BITS & 3) as u16;
+        let slot = (start << 2 | generation) << SHARD_BITS;
+        MessageId { shard: self.accepted_by() | slot | MessageId::OF_PACKET, ..self }
+    }
+
+    pub fn is_of_packet(self) -> bool {
+        self.shard & MessageId::OF_PACKET != 0
+    }
+
+    /// The shard that has accepted the message, whichever of its streams it is in.
+    pub fn accepted_by(self) -> u16 {
+        if self.is_of_packet() { self.shard & !(MessageId::OF_PACKET | MessageId::SLOTS) } else { self.shard }
+    }
+
+    /// Whether everything in a stream up to `last` has come before or with this one, if that is in the stream.
+    pub fn is_up_to(self, last: u64) -> bool {
+        let same = !self.is_of_packet() || self.sequence >> GENERATION_BITS == last >> GENERATION_BITS;
+        self.sequence <= last && same
+    }
+
+    /// Where the next generation begins behind a sequence. `None`: this start of the node has had so many that it has to make do with this one.
+    pub fn next_generation(sequence: u64) -> Option<u64> {
+        let next = ((sequence >> GENERATION_BITS) + 1) << GENERATION_BITS;
+        let half = 1 << (SEQUENCE_BITS - 1);
+        (next & ((1 << SEQUENCE_BITS) - 1) < half && next >> SEQUENCE_BITS == sequence >> SEQUENCE_BITS).then_some(next)
+    }
+}
+
+const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << SHARD_BITS);
+
+/// As what the message of a QoS 2 packet may have been routed: one id for each life of its publisher's home that began with it and did not come to its end. Whoever has
+/// seen one of them has the message. Never empty; beyond [`Names::MAX`] the oldest are forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    ids: [MessageId; Names::MAX],
+    count: u8,
+}
+
+impl Names {
+    /// So many homes in a row have to die during one exchange of packets for one of them to be forgotten.
+    pub const MAX: usize = 4;
+
+    pub fn new(id: MessageId) -> Names {
+        let mut names = Names { ids: Default::default(), count: 0 };
+        names.add(id);
+        names
+    }
+
+    /// None for no ids at all.
+    pub fn from_ids(ids: impl IntoIterator<Item = MessageId>) -> Option<Names> {
+        let mut ids = ids.into_iter();
+        let mut names = Names::new(ids.next()?);
+        ids.for_each(|id| names.add(id));
+        Some(names)
+    }
+
+    /// It is routed anew, as `id`.
+    pub fn add(&mut self, id: MessageId) {
+        if usize::from(self.count) == Names::MAX {
+            self.ids.rotate_left(1);
+            self.count -= 1;
+        }
+        self.ids[usize::from(self.count)] = id;
+        self.count += 1;
+    }
+
+    /// In their order.
+    pub fn all(&self) -> &[MessageId] {
+        &self.ids[..usize::from(self.count)]
+    }
+
+    /// As what it is routed now.
+    pub fn current(&self) -> MessageId {
+        self.ids[usize::from(self.count) - 1]
+    }
+
+    pub fn earlier(&self) -> &[MessageId] {
+        &self.ids[..usize::from(self.count) - 1]
+    }
+}
+
 /// An application message with everything that travels to its subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -59,4 +160,39 @@ impl Message {
 /// counts as one.
 pub fn remaining_secs(expires_at: Option<u64>, now: u64) -> Option<u32> {
     expires_at.map(|at| u32::try_from(at.saturating_sub(now).div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_names_are_forgotten() {
+        let id = |sequence| MessageId { node: 1, shard: 2, sequence }.of_packet();
+        let mut names = Names::new(id(1));
+        assert_eq!((names.current(), names.earlier()), (id(1), &[][..]));
+        (2..=5).for_each(|sequence| names.add(id(sequence)));
+        assert_eq!((names.current(), names.earlier()), (id(5), &[id(2), id(3), id(4)][..]));
+        assert_eq!(Names::from_ids(names.all().iter().copied()), Some(names));
+        assert_eq!((id(1).accepted_by(), id(1).is_of_packet()), (2, true));
+    }
+
+    #[test]
+    fn packets_of_another_start_or_generation_are_another_stream() {
+        let id = |start: u64, generation: u64, sequence: u64| {
+            let sequence = start << SEQUENCE_BITS | generation << GENERATION_BITS | sequence;
+            MessageId { node: 1, shard: 63, sequence }.of_packet()
+        };
+        let shards = [(1, 0), (1, 1), (2, 0), (3, 0), (5, 0)].map(|(start, generation)| id(start, generation, 7).shard);
+        assert_eq!(shards[0], shards[4], "they come round");
+        let different: std::collections::BTreeSet<u16> = shards.into_iter().collect();
+        assert_eq!(different.len(), 4);
+        assert!(different.iter().all(|shard| MessageId { shard: *shard, ..id(1, 0, 7) }.accepted_by() == 63));
+        assert!(id(1, 0, 7).is_up_to(id(1, 0, 8).sequence) && !id(1, 0, 9).is_up_to(id(1, 0, 8).sequence));
+        assert!(!id(1, 0, 7).is_up_to(id(5, 0, 8).sequence), "that says nothing of four starts ago");
+        let plain = MessageId { shard: 0x7FFF, ..id(1, 0, 7) };
+        assert!(plain.is_up_to(id(5, 0, 8).sequence) && plain.accepted_by() == 0x7FFF);
+        assert_eq!(MessageId::next_generation(id(2, 3, 9).sequence), Some(id(2, 4, 0).sequence));
+        assert_eq!(MessageId::next_generation((3 << SEQUENCE_BITS) - 1), None);
+    }
 }

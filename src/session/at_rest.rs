@@ -6,6 +6,7 @@ use crate::limits;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, QoS};
 
+use super::inbound::{Accepted, Routing};
 use super::queue::{Queued, QueuedBody};
 use super::record::{Asked, Journal, Position, Restored};
 use super::window::{Inflight, Stage};
@@ -106,9 +107,10 @@ impl Session {
             Restored::Received { packet_id } => {
                 self.window.push(Inflight { packet_id, stage: Stage::Released, position, queued: None });
             }
-            Restored::Accepted { packet_id } => {
-                self.accepted.insert(packet_id, position);
+            Restored::Accepted { packet_id, names } => {
+                self.accepted.insert(packet_id, Accepted { position, message: Routing::restored(names) });
             }
+            Restored::Missed { missed } => self.missed = Some(Box::new((position, missed))),
         }
     }
 
@@ -140,6 +142,8 @@ impl Session {
         let subscriptions = self.subscriptions.values().map(|(position, _)| *position);
         let queued = self.queue.iter().filter(|queued| queued.qos != QoS::AtMostOnce).map(|queued| queued.position);
         let inflight = self.window.iter().map(|inflight| inflight.position);
-        subscriptions.chain(queued).chain(inflight).chain(self.accepted.values().copied()).collect()
+        let accepted = self.accepted.values().map(|accepted| accepted.position);
+        let missed = self.missed.iter().map(|missed| missed.0);
+        subscriptions.chain(queued).chain(inflight).chain(accepted).chain(missed).collect()
     }
 }

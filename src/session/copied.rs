@@ -12,8 +12,11 @@ impl Session {
         for (filter, (position, subscription)) in &self.subscriptions {
             each(*position, Item::Subscription { filter, subscription: *subscription });
         }
-        for (packet_id, position) in &self.accepted {
-            each(*position, Item::Accepted { packet_id: *packet_id });
+        if let Some((position, missed)) = self.missed.as_deref() {
+            each(*position, Item::Missed { missed });
+        }
+        for (packet_id, accepted) in &self.accepted {
+            each(accepted.position, Item::Accepted { packet_id: *packet_id, names: accepted.message.names() });
         }
         for inflight in self.window.iter().filter(|inflight| is_received(inflight)) {
             each(inflight.position, Item::Received { packet_id: inflight.packet_id });

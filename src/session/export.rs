@@ -39,6 +39,8 @@ pub struct Bounds {
 /// How far the export of one session has come. All but its subscriptions; for these see [`Session::export_subscriptions`].
 #[derive(Debug)]
 pub struct Exporter {
+    /// What the session has missed is still to go.
+    missed: bool,
     /// In the order of their positions.
     accepted: Vec<(Position, PacketId)>,
     /// In the order of the window.
@@ -56,9 +58,10 @@ pub struct Exporter {
 
 impl Exporter {
     pub fn new(session: &Session) -> Exporter {
-        let mut accepted: Vec<_> = session.accepted.iter().map(|(id, position)| (*position, *id)).collect();
+        let mut accepted: Vec<_> = session.accepted.iter().map(|(id, accepted)| (accepted.position, *id)).collect();
         accepted.sort_unstable();
         Exporter {
+            missed: true,
             accepted,
             window: session.window.iter().map(|inflight| inflight.packet_id).collect(),
             at: 0,
@@ -77,9 +80,13 @@ impl Exporter {
     /// The next thing that goes. What was returned before has been taken.
     pub fn step<'s>(&mut self, session: &'s mut Session) -> Step<'s> {
         self.put_away(session);
+        if std::mem::take(&mut self.missed) && session.missed.is_some() {
+            return self.missed(session);
+        }
         if let Some((position, packet_id)) = self.accepted.get(self.at).copied() {
             self.at += 1;
-            return Step::Item(position, Item::Accepted { packet_id });
+            let names = session.accepted.get(&packet_id).and_then(|accepted| accepted.message.names());
+            return Step::Item(position, Item::Accepted { packet_id, names });
         }
         while let Some(packet_id) = self.window.get(self.at - self.accepted.len()).copied() {
             match self.judge_inflight(session, packet_id) {
@@ -93,6 +100,13 @@ impl Exporter {
             }
         }
         self.waiting(session)
+    }
+
+    fn missed<'s>(&self, session: &'s Session) -> Step<'s> {
+        match session.missed.as_deref() {
+            Some((position, missed)) => Step::Item(*position, Item::Missed { missed }),
+            None => Step::End(self.bounds),
+        }
     }
 
     fn waiting<'s>(&mut self, session: &'s Session) -> Step<'s> {

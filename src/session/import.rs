@@ -3,6 +3,7 @@
 //! The order is [`Session::hold`], [`Session::import`] for its subscriptions, its entry into the index, `import` for everything else, and [`Session::adopt`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, PacketId, QoS};
@@ -82,7 +83,10 @@ impl Session {
             }
             Restored::Message { .. } => {}
             Restored::Received { packet_id } => self.put(turn, position, Item::Received { packet_id: *packet_id }),
-            Restored::Accepted { packet_id } => self.put(turn, position, Item::Accepted { packet_id: *packet_id }),
+            Restored::Accepted { packet_id, names } => {
+                self.put(turn, position, Item::Accepted { packet_id: *packet_id, names: names.as_deref() });
+            }
+            Restored::Missed { missed } => self.put(turn, position, Item::Missed { missed }),
         }
         self.restore(position, restored);
     }
@@ -100,9 +104,8 @@ impl Session {
             };
             self.append(turn, message, &held);
         }
-        let mut seen = seen;
-        seen.without(here);
-        self.elsewhere = Elsewhere::new(seen);
+        self.add_missed(turn, &[], here);
+        self.has_seen(seen, here);
     }
 
     /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`].
@@ -111,7 +114,7 @@ impl Session {
         self.elsewhere = Elsewhere::new(seen);
     }
 
-    fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &std::sync::Arc<Message>, held: &Queued) {
+    fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &Arc<Message>, held: &Queued) {
         let delivery = Delivery {
             qos: held.qos,
             retain: held.retain,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::mqtt::{Ack, AckKind, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
+use crate::mqtt::{Ack, AckKind, MessageId, Names, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::topic;
 
 use super::outbound::settle;
-use super::record::{Asked, Item, Journal};
+use super::record::{Asked, Item, Journal, Position};
 use super::window::Stage;
 use super::{Session, Turn, Violation};
 
@@ -15,10 +15,44 @@ use super::{Session, Turn, Violation};
 pub enum Inbound<'p> {
     /// Route it, then acknowledge it.
     Route(Topic<'p>),
+    /// When what was written down is stable route it under these names, then call [`Session::packet_routed`] and acknowledge it.
+    RouteNamed(Topic<'p>, Names),
     /// A QoS 2 packet that was accepted before: only acknowledge it [MQTT-4.3.3-10].
     Repeated,
     /// Do not route it; the acknowledgement says why where the version can say it.
     Refused(ReasonCode),
+}
+
+/// A QoS 2 packet of the client that was accepted and is not released.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub position: Position,
+    pub message: Routing,
+}
+
+/// Where the message of such a packet is.
+#[derive(Debug)]
+pub(super) enum Routing {
+    /// Where it belongs; or it has no name, and what becomes of it is kept with the packet.
+    Done,
+    /// On its way to where it belongs.
+    UnderWay(Box<Names>),
+    /// Perhaps in part where it belongs: a home of the session has died before it knew.
+    Unfinished(Box<Names>),
+}
+
+impl Routing {
+    pub fn restored(names: Option<Box<Names>>) -> Routing {
+        names.map_or(Routing::Done, Routing::Unfinished)
+    }
+
+    /// For whoever takes the session up if this home dies.
+    pub fn names(&self) -> Option<&Names> {
+        match self {
+            Routing::Done => None,
+            Routing::UnderWay(names) | Routing::Unfinished(names) => Some(names),
+        }
+    }
 }
 
 /// The topic name of a PUBLISH: in the packet, or behind an alias.
@@ -46,28 +80,77 @@ pub struct Answer {
 }
 
 impl Session {
-    /// Takes a PUBLISH of the client. After `Route` the caller routes it and calls [`Session::acknowledge`].
+    /// Takes a PUBLISH of the client. After `Route` the caller routes it and calls [`Session::acknowledge`]. `name`: as what its message is routed, if that is to be
+    /// known before it is; of one that is [unfinished](Session::is_unfinished) it has to be.
     pub fn publish<'p, J: Journal>(
         &mut self,
         turn: &mut Turn<'_, J>,
         publish: &Publish<'p>,
+        name: Option<MessageId>,
     ) -> Result<Inbound<'p>, Violation> {
         let topic = self.resolve_topic(turn, publish)?;
-        if publish.qos == QoS::ExactlyOnce
-            && let Some(packet_id) = publish.packet_id
+        let packet_id = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce);
+        if let Some(packet_id) = packet_id
             && self.accepted.contains_key(&packet_id)
         {
-            return Ok(Inbound::Repeated);
+            return Ok(match name.and_then(|name| self.begin_again(turn, packet_id, name)) {
+                Some(names) => Inbound::RouteNamed(topic, names),
+                None => Inbound::Repeated,
+            });
         }
         if let Some(refusal) = refusal(turn, publish, topic.name())? {
             return Ok(Inbound::Refused(refusal));
         }
-        if publish.qos == QoS::ExactlyOnce
-            && let Some(packet_id) = publish.packet_id
-        {
-            self.accept(turn, packet_id)?;
+        let Some(packet_id) = packet_id else { return Ok(Inbound::Route(topic)) };
+        let names = name.map(Names::new);
+        self.accept(turn, packet_id, names)?;
+        Ok(match names {
+            Some(names) => Inbound::RouteNamed(topic, names),
+            None => Inbound::Route(topic),
+        })
+    }
+
+    /// An unfinished message is routed once more, as `name` too.
+    fn begin_again<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+        name: MessageId,
+    ) -> Option<Names> {
+        let accepted = self.accepted.get_mut(&packet_id)?;
+        let Routing::Unfinished(names) = &mut accepted.message else { return None };
+        names.add(name);
+        let (position, names) = (accepted.position, **names);
+        accepted.message = Routing::UnderWay(Box::new(names));
+        self.put(turn, position, Item::Accepted { packet_id, names: Some(&names) });
+        Some(names)
+    }
+
+    /// Whether the message of a QoS 2 packet is perhaps in part where it belongs, and nobody is about to change that.
+    pub fn is_unfinished(&self, packet_id: PacketId) -> bool {
+        self.accepted.get(&packet_id).is_some_and(|accepted| matches!(accepted.message, Routing::Unfinished(_)))
+    }
+
+    /// As what the message of a QoS 2 packet is on its way.
+    pub fn under_way(&self, packet_id: PacketId) -> Option<MessageId> {
+        match &self.accepted.get(&packet_id)?.message {
+            Routing::UnderWay(names) => Some(names.current()),
+            Routing::Done | Routing::Unfinished(_) => None,
         }
-        Ok(Inbound::Route(topic))
+    }
+
+    /// Whether any message of the client's QoS 2 packets is on its way.
+    pub fn has_packets_under_way(&self) -> bool {
+        self.accepted.values().any(|accepted| matches!(accepted.message, Routing::UnderWay(_)))
+    }
+
+    /// The message that was routed as `id` is where it belongs.
+    pub fn packet_routed(&mut self, packet_id: PacketId, id: MessageId) {
+        if self.under_way(packet_id) == Some(id)
+            && let Some(accepted) = self.accepted.get_mut(&packet_id)
+        {
+            accepted.message = Routing::Done;
+        }
     }
 
     fn resolve_topic<'p, J>(&mut self, turn: &Turn<'_, J>, publish: &Publish<'p>) -> Result<Topic<'p>, Violation> {
@@ -86,7 +169,12 @@ impl Session {
     /// Remembers a QoS 2 packet until its PUBREL. In MQTT 5.0 the client must keep to the Receive Maximum of the CONNACK
     /// [MQTT-3.3.4-9]; QoS 1 packets, whose answers may wait for the disk, are bounded by
     /// [`limits::UNANSWERED_MAX`](crate::limits::UNANSWERED_MAX).
-    fn accept<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
+    fn accept<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        packet_id: PacketId,
+        names: Option<Names>,
+    ) -> Result<(), Violation> {
         let v5 = self.connected.as_ref().is_some_and(|connected| connected.version.is_v5());
         if v5 && self.accepted.len() >= usize::from(turn.limits.receive_maximum) {
             return Err(Violation::new(
@@ -95,8 +183,9 @@ impl Session {
             ));
         }
         let position = self.take_position();
-        self.accepted.insert(packet_id, position);
-        self.put(turn, position, Item::Accepted { packet_id });
+        let message = names.map_or(Routing::Done, |names| Routing::UnderWay(Box::new(names)));
+        self.accepted.insert(packet_id, Accepted { position, message });
+        self.put(turn, position, Item::Accepted { packet_id, names: names.as_ref() });
         Ok(())
     }
 
@@ -120,16 +209,20 @@ impl Session {
 
     /// Forgets a QoS 2 packet of the client. Returns whether it was known.
     fn release<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> bool {
-        let Some(position) = self.accepted.remove(&packet_id) else {
+        let Some(accepted) = self.accepted.remove(&packet_id) else {
             return false;
         };
-        self.delete(turn, position);
+        self.delete(turn, accepted.position);
         true
     }
 
-    /// A QoS 2 packet of the client has not been answered, and is as if it had not come.
+    /// A QoS 2 packet of the client has not been answered, and is as if it had not come; but if its message has names nobody gets it twice.
     pub fn forget_packet<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) {
-        self.release(turn, packet_id);
+        let Some(accepted) = self.accepted.get_mut(&packet_id) else { return };
+        match accepted.message.names() {
+            Some(names) => accepted.message = Routing::Unfinished(Box::new(*names)),
+            None => _ = self.release(turn, packet_id),
+        }
     }
 
     /// PUBREL: releases the identifier; the answer is a PUBCOMP [MQTT-4.3.3-11], to be sent when the release is kept: the client may use the

@@ -41,7 +41,7 @@ pub use keep_alive::KeepAlive;
 pub use outbound::{Delivery, Outgoing, ShareText, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
 pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
-pub use seen::Seen;
+pub use seen::{Missed, Seen};
 pub use session::{Connected, Session, Subscription};
 pub use subscribing::{Judged, few_enough};
 

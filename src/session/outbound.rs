@@ -41,6 +41,8 @@ pub struct Outgoing<'a> {
     pub retain: bool,
     pub expires_at: Option<u64>,
     pub publisher: &'a Arc<str>,
+    /// As what the same message may have come before: whoever has got it then does not get it again.
+    pub earlier: &'a [MessageId],
     message: OnceCell<Arc<Message>>,
 }
 
@@ -65,6 +67,7 @@ impl<'a> Outgoing<'a> {
             retain,
             expires_at,
             publisher,
+            earlier: &[],
             message: OnceCell::new(),
         }
     }
@@ -80,8 +83,14 @@ impl<'a> Outgoing<'a> {
             retain: message.retain,
             expires_at: message.expires_at,
             publisher: &message.publisher,
+            earlier: &[],
             message: OnceCell::from(message.clone()),
         }
+    }
+
+    /// The same, which may have come as one of `earlier` before.
+    pub fn again(message: &'a Arc<Message>, earlier: &'a [MessageId]) -> Outgoing<'a> {
+        Outgoing { earlier, ..Outgoing::from_message(message) }
     }
 
     /// It becomes the retained message of its topic at this time. Says so before it goes anywhere.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use holdfast_storage::OwnerId;
 
-use crate::mqtt::{MessageId, PacketId};
+use crate::mqtt::{MessageId, Names, PacketId};
 
 use super::queue::Queued;
+use super::seen::Missed;
 use super::session::Subscription;
 
 /// The number of an item within its session: grows by one with each, from 1. It is also the place of a message in the queue.
@@ -33,9 +34,15 @@ pub enum Item<'a> {
     Received {
         packet_id: PacketId,
     },
-    /// A QoS 2 PUBLISH of the client with this identifier was accepted; a repetition is not routed again.
+    /// A QoS 2 PUBLISH of the client with this identifier was accepted. Without names its message is where it belongs, and a repetition is not routed again. With them
+    /// it may be in part: a repetition is routed once more, and whoever has seen one of the names drops it.
     Accepted {
         packet_id: PacketId,
+        names: Option<&'a Names>,
+    },
+    /// What the session has not seen although its shard has.
+    Missed {
+        missed: &'a [Missed],
     },
 }
 
@@ -45,7 +52,8 @@ pub enum Restored {
     Subscription { filter: Arc<str>, subscription: Subscription },
     Message { queued: Queued, packet_id: Option<PacketId> },
     Received { packet_id: PacketId },
-    Accepted { packet_id: PacketId },
+    Accepted { packet_id: PacketId, names: Option<Box<Names>> },
+    Missed { missed: Vec<Missed> },
 }
 
 /// What the session wants to be told when all that it has written down until now is kept.
@@ -137,7 +145,10 @@ impl Journal for Shelf {
             }
             Item::Message { queued, packet_id } => Restored::Message { queued: queued.clone(), packet_id },
             Item::Received { packet_id } => Restored::Received { packet_id },
-            Item::Accepted { packet_id } => Restored::Accepted { packet_id },
+            Item::Accepted { packet_id, names } => {
+                Restored::Accepted { packet_id, names: names.map(|names| Box::new(*names)) }
+            }
+            Item::Missed { missed } => Restored::Missed { missed: missed.to_vec() },
         };
         self.items.insert(position, restored);
     }

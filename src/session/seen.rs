@@ -2,7 +2,11 @@
 
 use hashbrown::HashMap;
 
+use crate::limits;
 use crate::mqtt::MessageId;
+
+use super::record::{Item, Journal};
+use super::{Session, Turn};
 
 /// The greatest sequence of each stream that has come in. There are as many streams as the shards of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +21,18 @@ impl Seen {
 
     /// Whether the message has come in before.
     pub fn contains(&self, id: MessageId) -> bool {
-        self.0.get(&(id.node, id.shard)).is_some_and(|sequence| id.sequence <= *sequence)
+        self.0.get(&(id.node, id.shard)).is_some_and(|sequence| id.is_up_to(*sequence))
+    }
+
+    /// The streams of packets of the node of that tag which `other` has seen farther than this: what is between.
+    pub fn missed_of(&self, node: u64, other: &Seen) -> Vec<Missed> {
+        let of_node = other.iter().filter(|id| id.node == node && id.is_of_packet() && !self.contains(*id));
+        of_node.map(|up_to| Missed { after: self.sequence_of(up_to), up_to }).collect()
+    }
+
+    /// Of the last message of the stream of `id`.
+    fn sequence_of(&self, id: MessageId) -> u64 {
+        self.0.get(&(id.node, id.shard)).copied().unwrap_or(0)
     }
 
     /// Adds what another one has seen.
@@ -64,6 +79,60 @@ impl Seen {
             }
             None => false,
         }
+    }
+}
+
+/// What a session has not seen of a stream of packets although its shard has: it was inherited, and the dead node had accepted these packets, and did not send them to
+/// itself any more. One that comes again, as another message, is not known to the session by the mark of its shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    /// The last sequence in front.
+    pub after: u64,
+    /// The last message.
+    pub up_to: MessageId,
+}
+
+impl Missed {
+    fn contains(&self, id: MessageId) -> bool {
+        let MessageId { node, shard, sequence } = self.up_to;
+        (id.node, id.shard) == (node, shard) && id.sequence > self.after && id.is_up_to(sequence)
+    }
+
+    /// The same for a session whose shard has seen `here`: nothing more of that stream has come to the session.
+    fn up_to_here(self, here: &Seen) -> Missed {
+        let sequence = here.sequence_of(self.up_to);
+        if !self.up_to.is_up_to(sequence) {
+            return self;
+        }
+        Missed { up_to: MessageId { sequence, ..self.up_to }, ..self }
+    }
+}
+
+/// So much is remembered of what a session has missed: more than the shards of the nodes that die in a row while one exchange of packets lasts.
+const MISSED_MAX: usize = 4 * limits::SHARDS_MAX;
+
+impl Session {
+    /// The session was inherited, or has moved, and its shard has seen `here`. `missed`: what it has not seen of that, beside what it had missed before.
+    pub fn add_missed<J: Journal>(&mut self, turn: &mut Turn<'_, J>, missed: &[Missed], here: &Seen) {
+        if missed.is_empty() && self.missed.is_none() {
+            return;
+        }
+        let known = self.missed.as_deref().map(|(position, _)| *position);
+        let position = known.unwrap_or_else(|| self.take_position());
+        let (_, all) = &mut **self.missed.get_or_insert_with(|| Box::new((position, Vec::new())));
+        all.extend(missed);
+        all.drain(..all.len().saturating_sub(MISSED_MAX));
+        all.iter_mut().for_each(|missed| *missed = missed.up_to_here(here));
+        if let Some((_, all)) = self.missed.as_deref() {
+            self.put(turn, position, Item::Missed { missed: all });
+        }
+    }
+
+    /// Whether the session has got the message that came as `id`, or it came before the session was there. `here`: what its shard has seen.
+    pub fn has_got(&self, id: MessageId, here: &Seen) -> bool {
+        let seen = here.contains(id) || self.elsewhere.get().is_some_and(|seen| seen.contains(id));
+        let missed = self.missed.as_ref().map_or(&[][..], |missed| &missed.1);
+        seen && !missed.iter().any(|missed| missed.contains(id))
     }
 }
 

@@ -9,10 +9,11 @@ use holdfast_storage::OwnerId;
 use crate::mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::import::Held;
+use super::inbound::Accepted;
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
-use super::seen::Elsewhere;
+use super::seen::{Elsewhere, Missed};
 use super::topic_aliases::{InboundAliases, OutboundAliases};
 use super::window::{Stage, Window};
 use super::{Agreed, Turn};
@@ -56,7 +57,7 @@ pub struct Session {
     /// Packets of the window that wait for what they promise to be kept, in the order in which they are to be sent.
     pub(super) recorded: VecDeque<PacketId>,
     /// QoS 2 packets of the client that were accepted and not yet released.
-    pub(super) accepted: HashMap<PacketId, Position>,
+    pub(super) accepted: HashMap<PacketId, Accepted>,
     pub(super) next_position: Position,
     pub(super) connected: Option<Connected>,
     /// When a full queue is next looked through for expired messages, in milliseconds.
@@ -66,6 +67,8 @@ pub struct Session {
     /// What comes while the session is still being brought here.
     pub(super) held: Option<Box<Held>>,
     pub(super) elsewhere: Elsewhere,
+    /// What its shard has seen and it has not, and under which position that is written down.
+    pub(super) missed: Option<Box<(Position, Vec<Missed>)>>,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
@@ -90,6 +93,7 @@ impl Session {
             loading: false,
             held: None,
             elsewhere: Elsewhere::default(),
+            missed: None,
             dropped: 0,
         }
     }

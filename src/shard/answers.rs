@@ -46,6 +46,16 @@ impl Shard {
         }
     }
 
+    /// The answer to a packet that waits says this in the end.
+    pub(super) fn say_in_answer(&mut self, due: &Due, reason: ReasonCode) {
+        let Due::Answer { connection, serial, number } = *due else { return };
+        if let Some(connection) = self.connection(connection).filter(|connection| connection.serial == serial)
+            && let Some((answer, _)) = connection.answers.get_mut((number - connection.answered) as usize)
+        {
+            answer.reason = reason;
+        }
+    }
+
     fn write_answer(&mut self, key: ConnectionKey, answer: Answer) {
         let connection = &mut self.connections[key as usize];
         let State::Open { session } = connection.state else {

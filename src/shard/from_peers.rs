@@ -27,8 +27,8 @@ use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Home;
 use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, NameKind, Publish};
-use crate::mqtt::{MessageId, QoS};
+use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, Publish};
+use crate::mqtt::{MessageId, Names, QoS};
 use crate::session::Outgoing;
 
 use super::Shard;
@@ -416,14 +416,17 @@ impl Shard {
             stream.publisher = publish.publisher.into();
         }
         let publisher = stream.publisher.clone();
-        let id = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
+        let place = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
         let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
-        if let Some(Name { kind: NameKind::Will, client, number }) = publish.name
-            && only.is_none()
-            && !self.shared.wills_seen.note(client, number)
-        {
-            return;
+        let mut names = None;
+        match publish.name {
+            Some(Name::Will { client, epoch }) if only.is_none() && !self.shared.wills_seen.note(client, epoch) => {
+                return;
+            }
+            Some(Name::Packet(of_packet)) if publish.share.is_none() => names = Some(of_packet),
+            _ => {}
         }
+        let id = names.as_ref().map_or(place, Names::current);
         let expires_at = publish.remaining_secs.map(|secs| self.now + u64::from(secs) * 1000);
         let (qos, retain) = (publish.qos, publish.retain);
         let mut outgoing = Outgoing::new(
@@ -439,6 +442,7 @@ impl Shard {
             self.hear_clock(stamp);
             outgoing.set_stamp(stamp);
         }
+        outgoing.earlier = names.as_ref().map_or(&[], Names::earlier);
         self.note_seen(id);
         match (publish.share, only) {
             // A member has it since before this process began.
@@ -447,7 +451,8 @@ impl Shard {
             }
             (Some((share, detached)), _) => self.share_from_peer(share, detached, &outgoing),
             (None, Some((orphan, earlier))) => {
-                self.route_to_inherited(&outgoing, orphan, MessageId { sequence: earlier, ..id });
+                let earlier = [MessageId { sequence: earlier, ..place }];
+                self.route_to_inherited(&outgoing, orphan, names.as_ref().map_or(&earlier, Names::all));
             }
             (None, None) => {
                 self.note_plain(&outgoing, publish.orphan.is_some());

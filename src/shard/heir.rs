@@ -32,7 +32,7 @@ use super::keeping::Due;
 use super::mailbox::{Event, Ticket, Turned};
 use super::restoring::StoredSession;
 use super::subscribing::NewRoutes;
-use super::{Pending, Shard};
+use super::{Pending, Shard, Turn, turn};
 
 /// Sessions that are entered in one turn.
 const ENTERED_PER_TURN: usize = 256;
@@ -401,9 +401,12 @@ impl Shard {
         let Passed { epoch, expiry_secs, .. } = passed;
         let stored = StoredSession { owner, client_id, epoch: began, expiry_secs, items };
         let session = self.restore_session(stored, routes);
+        let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
         slot.session.has_seen((*seen).clone(), here);
+        let missed = life.map_or_else(Vec::new, |life| seen.missed_of(life.0.tag(), here));
+        slot.session.add_missed(&mut turn, &missed, here);
         slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
         self.metrics().sessions_inherited.add(1);
     }
@@ -480,6 +483,7 @@ impl Shard {
         self.heir.open.retain(|(open, _)| *open != life);
         self.heir.look_open();
         self.heir.plain.entered(life);
+        self.route_held();
         if self.id == 0 {
             info!(event = "inherited", node = %life.0, incarnation = life.1, "what has passed to this node of the sessions of a dead one is entered");
         }

@@ -40,7 +40,7 @@ use crate::subscriptions::{SessionKey, ShardId};
 
 use super::copying::Copying;
 use super::from_peers::{Half, StreamKey};
-use super::mailbox::{Event, Turned};
+use super::mailbox::Turned;
 use super::moving::WaitsFor;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
@@ -98,13 +98,10 @@ pub(super) enum Due {
         stream: StreamKey,
         number: u64,
     },
-    /// The parts of a message go to the shard that accepted it.
-    Parts {
-        shard: ShardId,
-        promise: PromiseKey,
-        entries: Vec<Entry>,
-        reply: Option<Leg>,
-    },
+    /// The message of a packet that has been accepted under that name is routed.
+    RouteNamed(MessageId),
+    /// And it is where it belongs.
+    NamedRouted(MessageId),
     /// An item that a session gave back is with its next owner: the copy of the session has it no more.
     GoneFromCopy {
         owner: OwnerId,
@@ -136,7 +133,7 @@ pub(super) enum Due {
 
 impl Due {
     /// The connection, with its serial, that waits for the answer to a packet.
-    fn connection(&self) -> Option<(ConnectionKey, u64)> {
+    pub fn connection(&self) -> Option<(ConnectionKey, u64)> {
         match *self {
             Due::Answer { connection, serial, .. } => Some((connection, serial)),
             _ => None,
@@ -150,7 +147,7 @@ impl Due {
             Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
             Due::TakeCopies(_) | Due::GiveCopies { .. } | Due::Inherited(_) => false,
             Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
-            Due::Parts { .. } | Due::GoneFromCopy { .. } | Due::Turned(_) => true,
+            Due::RouteNamed(_) | Due::NamedRouted(_) | Due::GoneFromCopy { .. } | Due::Turned(_) => true,
             Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
         }
     }
@@ -449,10 +446,11 @@ impl Shard {
         }
     }
 
-    fn look_whether_behind(&mut self) {
+    pub(super) fn look_whether_behind(&mut self) {
         let pending = self.keeping.storage.as_ref().map_or(0, |storage| storage.pending_bytes(self.id.into()));
         let unstable = self.keeping.copying.as_ref().map_or(0, |copying| copying.unstable_bytes());
-        if pending < limits::UNWRITTEN_BYTES_HIGH / 2 && unstable < limits::UNSTABLE_BYTES_HIGH / 2 {
+        let written = pending.max(self.named.bytes()) < limits::UNWRITTEN_BYTES_HIGH / 2;
+        if written && unstable < limits::UNSTABLE_BYTES_HIGH / 2 {
             self.keeping.behind = false;
             self.read_on();
         }
@@ -475,9 +473,8 @@ impl Shard {
             Due::Reply { shard, promise, .. } => self.reply_to(shard, promise),
             Due::Accepted { stream, number } => self.accept_read(stream, number, Half::Kept),
             Due::Stable { stream, number } => self.accept_read(stream, number, Half::Stable),
-            Due::Parts { shard, promise, entries, reply } => {
-                self.mail(shard, Event::Parts { promise, entries, reply });
-            }
+            Due::RouteNamed(id) => self.route_named(id),
+            Due::NamedRouted(id) => self.named_routed(id),
             Due::GoneFromCopy { owner, item } => self.delete_from_copy(owner, item),
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),

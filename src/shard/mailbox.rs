@@ -41,9 +41,10 @@ pub enum Event {
     Connection(Box<Greeted>),
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
-    /// A message that matches a filter of this shard.
+    /// A message that matches a filter of this shard, and may have come as one of `earlier` before.
     Publish {
         message: Arc<Message>,
+        earlier: Box<[MessageId]>,
         leg: Option<Leg>,
     },
     /// A message for one member of a share group.
@@ -133,12 +134,12 @@ pub enum Event {
     Inherited {
         life: Life,
     },
-    /// For the sessions that were inherited from that life only, but for those that have it as `earlier`.
+    /// For the sessions that were inherited from that life only, but for those that have it as one of `earlier`.
     Orphan {
         message: Arc<Message>,
         leg: Option<Leg>,
         life: Life,
-        earlier: MessageId,
+        earlier: Box<[MessageId]>,
     },
     /// The heirs of a node, when they have been these for a while.
     HeirsOf {
@@ -371,7 +372,7 @@ mod tests {
             expires_at: None,
             publisher: "p".into(),
         });
-        Event::Publish { message, leg: None }
+        Event::Publish { message, earlier: Box::default(), leg: None }
     }
 
     #[test]

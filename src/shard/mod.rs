@@ -18,6 +18,7 @@ pub mod clock;
 mod connecting;
 mod connection;
 mod copying;
+mod exactly_once;
 mod flapping;
 mod from_peers;
 pub mod grant;
@@ -65,6 +66,7 @@ use crate::session::{Queued, Session, Turn};
 use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 
 use connection::{Connection, ConnectionTask};
+use exactly_once::Named;
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use heir::Heir;
@@ -197,6 +199,7 @@ pub struct Shard {
     peers: Peers,
     from_peers: FromPeers,
     heir: Heir,
+    named: Named,
     /// Messages of share groups for which this shard has to find a member, or which it keeps until one has them.
     share_groups: ShareGroups<Leg>,
     /// They are too many: clients are not read from.
@@ -268,6 +271,7 @@ impl Shard {
             peers: Peers::default(),
             from_peers: FromPeers::default(),
             heir: Heir::new(shards),
+            named: Named::default(),
             share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
             shares_full: false,
             moves: Moves::default(),
@@ -372,7 +376,7 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
-            Event::Publish { message, leg } => self.deliver_from_shard(&message, leg),
+            Event::Publish { message, earlier, leg } => self.deliver_from_shard(&message, &earlier, leg),
             Event::Shared { picked, offer } => {
                 self.keeping.close_section();
                 self.deliver_shared(picked, *offer);

@@ -69,7 +69,12 @@ pub(super) struct Moves {
     pub seen: Seen,
     /// The same, of what the start has found of earlier runs.
     before: Seen,
+    /// The names of packets that came here under another name before they came under these.
+    overtaken: HashSet<MessageId>,
 }
+
+/// What a dead node had left in sockets when its clients were elsewhere: beyond that the oldest are not looked out for.
+const OVERTAKEN_MAX: usize = 65_536;
 
 /// More of them than there can be unless nodes disagree; and for how long the claim of such a connection may be on its way, in milliseconds.
 const CLOSED_MAX: usize = 4_096;
@@ -95,6 +100,19 @@ impl Moves {
     /// Whether an earlier run has written that message down: its node has had no answer, and sends it again. To be asked once for each that comes live.
     pub fn repeats(&mut self, id: MessageId) -> bool {
         !self.before.is_empty() && self.before.repeats(id)
+    }
+
+    /// A packet has come that may have come before as one of `earlier`, or may be about to.
+    pub fn overtake(&mut self, earlier: &[MessageId]) {
+        if self.overtaken.len() + earlier.len() > OVERTAKEN_MAX {
+            self.overtaken = HashSet::new();
+        }
+        self.overtaken.extend(earlier.iter().filter(|id| !self.seen.contains(**id)));
+    }
+
+    /// Whether the message has come under another name.
+    pub fn was_overtaken(&mut self, id: MessageId) -> bool {
+        !self.overtaken.is_empty() && self.overtaken.remove(&id)
     }
 
     /// A connection waits until a Will of its client is published.
@@ -386,9 +404,9 @@ impl Shard {
 /// What must not count as done because the node was given up.
 impl Shard {
     /// What others owe this node is void from now on, and nobody knows which of them have it. QoS 2 packets that have had no PUBREC are new ones when they come again: who has got
-    /// their message then gets it twice. And the control state has the Wills that this node was publishing done by another one.
+    /// their message then gets it twice, unless it has a name. And the control state has the Wills that this node was publishing done by another one.
     fn forget_unanswered(&mut self) {
-        let of_packets = self.keeping.forget_wills_and_name_packets().into_iter();
+        let of_packets = self.keeping.forget_wills_and_name_packets().into_iter().chain(self.forget_named());
         let mut unanswered: Vec<(SessionKey, PacketId)> =
             of_packets.filter_map(|(owner, packet_id)| Some((*self.by_owner.get(&owner)?, packet_id))).collect();
         for (_, connection) in &self.connections {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use holdfast_raft::NodeId;
 
 use crate::cluster::copies::inheriting::Life;
-use crate::link::frame::{self, DataFrame, Orphan};
-use crate::mqtt::{Message, MessageId, QoS};
+use crate::link::frame::{self, DataFrame, Name, Orphan};
+use crate::mqtt::{Message, MessageId, Names, QoS};
 use crate::session::Outgoing;
 use crate::subscriptions::{NodeSlot, ShardId};
 
@@ -118,12 +118,16 @@ impl Shard {
         wait: Option<PromiseKey>,
     ) {
         let id = self.next_message_id();
-        let earlier = MessageId { sequence: publish.sequence, ..id };
+        let earlier = [MessageId { sequence: publish.sequence, ..id }];
+        let names = match &publish.name {
+            Some(Name::Packet(names)) => Some(names),
+            Some(Name::Will { .. }) | None => None,
+        };
         let shards = if here { self.mail.len() } else { 0 };
         if let Some(promise) = wait {
             self.split_leg(promise, (slots.len() + shards) as u32);
         }
-        let orphan = Orphan { of: life.0.tag(), incarnation: life.1, only: Some(earlier.sequence) };
+        let orphan = Orphan { of: life.0.tag(), incarnation: life.1, only: Some(publish.sequence) };
         let again = frame::Publish { sequence: id.sequence, orphan: Some(orphan), ..publish };
         for slot in slots {
             self.push_leg(*slot, id.sequence, wait.map(Wait::Promise), &DataFrame::Publish(again));
@@ -133,8 +137,9 @@ impl Shard {
             let publisher: Arc<str> = publish.publisher.into();
             let (topic, payload, properties) = (publish.topic, publish.payload, publish.properties);
             let of_qos = (publish.qos, publish.retain);
+            let id = names.map_or(id, Names::current);
             let outgoing = Outgoing::new(id, topic, payload, properties, of_qos, expires_at, &publisher);
-            self.mail_orphan(outgoing.message(), life, earlier, |own| {
+            self.mail_orphan(outgoing.message(), life, names.map_or(&earlier, Names::all), |own| {
                 wait.map(|promise| Leg { shard: own, kept: None, stable: Some(promise), parts: false })
             });
         }
@@ -145,11 +150,12 @@ impl Shard {
         &mut self,
         message: &Arc<Message>,
         life: Life,
-        earlier: MessageId,
+        earlier: &[MessageId],
         leg: impl Fn(ShardId) -> Option<Leg>,
     ) {
         for shard in 0..self.mail.len() as ShardId {
-            let event = Event::Orphan { message: message.clone(), leg: leg(self.id), life, earlier };
+            let (message, earlier) = (message.clone(), earlier.into());
+            let event = Event::Orphan { message, leg: leg(self.id), life, earlier };
             if shard == self.id {
                 self.inbox.push_back(event);
             } else {
@@ -212,12 +218,12 @@ impl Shard {
     }
 
     /// A message that a dead node had not made stable is for what was inherited from it.
-    pub(super) fn route_to_inherited(&mut self, outgoing: &Outgoing<'_>, orphan: Orphan, earlier: MessageId) {
+    pub(super) fn route_to_inherited(&mut self, outgoing: &Outgoing<'_>, orphan: Orphan, earlier: &[MessageId]) {
         // Else nothing was inherited, or that was long ago.
         let Some(life) = self.heir.life_of(orphan.of, orphan.incarnation) else {
             return;
         };
-        if self.heir.was_plain(life, earlier) {
+        if earlier.iter().any(|id| self.heir.was_plain(life, *id)) {
             return;
         }
         let found = self.shared.index.shards(outgoing.topic);
@@ -226,7 +232,8 @@ impl Shard {
             .collect::<Vec<_>>()
         {
             let leg = if found.kept >> shard & 1 == 0 { None } else { self.keeping.open_leg(self.id) };
-            self.mail(shard, Event::Orphan { message: outgoing.message().clone(), leg, life, earlier });
+            let (message, earlier) = (outgoing.message().clone(), earlier.into());
+            self.mail(shard, Event::Orphan { message, leg, life, earlier });
         }
         self.deliver_to_some(outgoing, |slot| wants_again(slot, life, earlier));
     }
@@ -237,7 +244,7 @@ impl Shard {
         message: Arc<Message>,
         leg: Option<Leg>,
         life: Life,
-        earlier: MessageId,
+        earlier: Box<[MessageId]>,
     ) {
         if !self.heir.has_entered(life) {
             return self.heir.set_aside(life, Event::Orphan { message, leg, life, earlier });
@@ -245,12 +252,13 @@ impl Shard {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
         self.note_seen(message.id);
-        self.deliver_to_some(&Outgoing::from_message(&message), |slot| wants_again(slot, life, earlier));
+        self.deliver_to_some(&Outgoing::from_message(&message), |slot| wants_again(slot, life, &earlier));
         self.delivered(leg, None);
     }
 }
 
-/// Whether a session was inherited from that life, and had not got there what it was owed as `earlier`.
-fn wants_again(slot: &SessionSlot, life: Life, earlier: MessageId) -> bool {
-    slot.inherited.as_ref().is_some_and(|origin| origin.life == life && !origin.seen.contains(earlier))
+/// Whether a session was inherited from that life, and had not got there what it was owed as one of `earlier`.
+fn wants_again(slot: &SessionSlot, life: Life, earlier: &[MessageId]) -> bool {
+    let of_it = slot.inherited.as_ref().filter(|origin| origin.life == life);
+    of_it.is_some_and(|origin| !earlier.iter().any(|id| origin.seen.contains(*id)))
 }

@@ -48,12 +48,13 @@ impl Shard {
 
     fn handle_publish(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.metrics().publish_received[publish.qos as usize].add(1);
+        let name = self.name_of_packet(session, publish);
         let (route, packet) = self.route_of(session, publish);
         self.keeping.begin_route(route, packet);
         self.peers.begin_route();
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
-        let inbound = match state.publish(&mut turn, publish) {
+        let inbound = match state.publish(&mut turn, publish, name) {
             Ok(inbound) => inbound,
             Err(violation) => {
                 self.keeping.end_route(Due::Nothing, None);
@@ -65,6 +66,10 @@ impl Shard {
                 Routed::Matched => ReasonCode::Success,
                 Routed::Unmatched => ReasonCode::NoMatchingSubscribers,
                 Routed::Full => ReasonCode::QuotaExceeded,
+            },
+            Inbound::RouteNamed(topic, names) => match self.take_named(key, session, (topic.name(), publish), names) {
+                Some(reason) => reason,
+                None => return Ok(()),
             },
             Inbound::Repeated => return self.answer_again(key, session, publish),
             Inbound::Refused(reason) => reason,
@@ -87,6 +92,9 @@ impl Shard {
     /// A QoS 2 packet has come again [MQTT-4.3.3-10]: its answer waits until the message of the first one is kept.
     fn answer_again(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.keeping.end_route(Due::Nothing, None);
+        if self.named_again(key, session, publish) {
+            return Ok(());
+        }
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let packet = state.owner().zip(publish.packet_id).filter(|_| turn.journal.defers());

@@ -555,12 +555,15 @@ impl Shard {
         if nodes | orphans == 0 {
             return false;
         }
+        // The names of packets are a stream beside that of everything which goes to other nodes.
+        let is_named = outgoing.id.is_of_packet();
+        let sequence = if is_named { self.next_message_id().sequence } else { outgoing.id.sequence };
         for slot in slots_of(nodes | self.heirs_of_orphans(orphans)) {
             let leg = self.keeping.open_remote_leg(self.id);
             let orphan = if orphans == 0 { None } else { self.orphan_for(slot, orphans) };
-            let frame = frame::Publish { orphan, ..frame_of(outgoing, self.now, name) };
+            let frame = frame::Publish { orphan, sequence, ..frame_of(outgoing, self.now, name) };
             let wait = leg.and_then(|leg| leg.stable).map(Wait::Promise);
-            self.push_leg(slot, outgoing.id.sequence, wait, &DataFrame::Publish(frame));
+            self.push_leg(slot, sequence, wait, &DataFrame::Publish(frame));
         }
         !outgoing.retain || self.shared.cluster_index.nodes(outgoing.topic) != 0
     }

@@ -9,11 +9,11 @@ use tracing::error;
 
 use holdfast_raft::Command;
 
-use crate::link::frame::{Name, NameKind};
+use crate::link::frame::Name;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained::{self, Change};
-use crate::session::{Delivery, Outgoing, Verdict, will};
+use crate::session::{Delivery, Outgoing, Session, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Route};
@@ -42,32 +42,46 @@ pub(super) struct Target {
 impl Shard {
     /// Routes a PUBLISH of a client of this shard.
     pub(super) fn route_publish(&mut self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> Routed {
+        let id = self.next_message_id();
+        self.with_outgoing(session, id, (topic, publish), |shard, outgoing| {
+            if shard.refuses(session, publish, outgoing) {
+                return Routed::Full;
+            }
+            shard.route(outgoing, None)
+        })
+    }
+
+    /// Calls `take` with what a client of this shard has published.
+    pub(super) fn with_outgoing<T>(
+        &mut self,
+        session: SessionKey,
+        id: MessageId,
+        (topic, publish): (&str, &Publish<'_>),
+        take: impl FnOnce(&mut Shard, &mut Outgoing<'_>) -> T,
+    ) -> T {
         let publisher = self.sessions[session as usize].session.client_id().clone();
         let properties =
             if publish.properties.is_empty() { Default::default() } else { publish.properties.forwarded() };
         let expires_at = publish.properties.message_expiry_interval().map(|secs| self.now + u64::from(secs) * 1000);
-        let id = self.next_message_id();
-        let mut outgoing = Outgoing::new(
-            id,
-            topic,
-            publish.payload,
-            &properties,
-            (publish.qos, publish.retain),
-            expires_at,
-            &publisher,
-        );
+        let of_qos = (publish.qos, publish.retain);
+        let mut outgoing = Outgoing::new(id, topic, publish.payload, &properties, of_qos, expires_at, &publisher);
+        take(self, &mut outgoing)
+    }
+
+    /// Whether there is no room for a PUBLISH, and its client can be told.
+    pub(super) fn refuses(&mut self, session: SessionKey, publish: &Publish<'_>, outgoing: &Outgoing<'_>) -> bool {
         // Only MQTT 5.0 can be told that a message was not taken; for the others it is delivered, but not retained.
         let version = self.sessions[session as usize].session.connected().map(|connected| connected.version);
         let can_refuse = publish.qos != QoS::AtMostOnce && version == Some(ProtocolVersion::V5);
-        if can_refuse && self.lacks_room(session, topic, publish) {
+        if can_refuse && self.lacks_room(session, outgoing.topic, publish) {
             self.metrics().dropped(DropReason::StorageFull, 1);
-            return Routed::Full;
+            return true;
         }
-        if can_refuse && publish.retain && !self.has_room_for(&outgoing, &self.shared.retained.read()) {
+        if can_refuse && publish.retain && !self.has_room_for(outgoing, &self.shared.retained.read()) {
             self.metrics().dropped(DropReason::RetainedFull, 1);
-            return Routed::Full;
+            return true;
         }
-        self.route(&mut outgoing, None)
+        false
     }
 
     /// Whether there is too little room on the disk to write down more messages.
@@ -122,15 +136,27 @@ impl Shard {
         } else {
             self.send_to_shards(outgoing);
         }
-        if !self.moves.repeats(outgoing.id) {
+        if !self.repeats(outgoing) {
             self.deliver(outgoing);
         }
+    }
+
+    /// Whether a message that comes live has come before. To be asked once for each.
+    fn repeats(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        if !outgoing.earlier.is_empty() {
+            // Who has it already may not have it on disk yet.
+            self.keeping.wait_for_earlier();
+            self.moves.overtake(outgoing.earlier);
+        }
+        self.moves.repeats(outgoing.id) || self.moves.was_overtaken(outgoing.id)
     }
 
     /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
     pub(super) fn route(&mut self, outgoing: &mut Outgoing<'_>, name: Option<Name<'_>>) -> Routed {
         let mut matched = if outgoing.retain { self.retain_and_send(outgoing) } else { self.send_to_shards(outgoing) };
-        matched |= self.deliver(outgoing);
+        if !self.repeats(outgoing) {
+            matched |= self.deliver(outgoing);
+        }
         matched |= self.send_to_peers(outgoing, name);
         matched |= self.send_to_shares(outgoing);
         if matched {
@@ -227,20 +253,22 @@ impl Shard {
             let shard = shards.trailing_zeros() as ShardId;
             shards &= shards - 1;
             let leg = if found.kept & (1 << shard) == 0 { None } else { self.keeping.open_leg(self.id) };
-            self.mail(shard, Event::Publish { message: outgoing.message().clone(), leg });
+            let (message, earlier) = (outgoing.message().clone(), outgoing.earlier.into());
+            self.mail(shard, Event::Publish { message, earlier, leg });
         }
         any
     }
 
     /// Delivers a message that another shard accepted.
-    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, leg: Option<Leg>) {
+    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, earlier: &[MessageId], leg: Option<Leg>) {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
         self.note_seen(message.id);
-        if self.moves.repeats(message.id) {
+        let outgoing = Outgoing::again(message, earlier);
+        if self.repeats(&outgoing) {
             self.keeping.wait_for_earlier();
         } else {
-            self.deliver(&Outgoing::from_message(message));
+            self.deliver(&outgoing);
         }
         self.delivered(leg, None);
     }
@@ -346,7 +374,9 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
-        if delivery.share.is_none() && slot.session.repeats(outgoing.id) {
+        let seen = &self.moves.seen;
+        let has_got = |session: &Session| outgoing.earlier.iter().any(|id| session.has_got(*id, seen));
+        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got(&slot.session)) {
             return;
         }
         let Some(key) = slot.connection else {
@@ -383,7 +413,7 @@ impl Shard {
             Some(message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);
-                let name = Some(Name { kind: NameKind::Will, client: &client, number: epoch });
+                let name = Some(Name::Will { client: &client, epoch });
                 let message = Arc::new(message);
                 if self.shared.wills_seen.note(&client, epoch) {
                     self.route(&mut Outgoing::from_message(&message), name);

@@ -17,7 +17,7 @@ use crate::cluster::share_groups::{Action, Actions, Bounds, Choice, Dropped, Kee
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER};
 use crate::metrics::DropReason;
-use crate::mqtt::{MessageId, QoS};
+use crate::mqtt::{Message, MessageId, QoS};
 use crate::session::{Delivery, Outgoing, ShareText, SubscriptionIds};
 use crate::subscriptions::{NodeSlot, Picked, SessionKey};
 use crate::topic::TopicFilter;
@@ -65,19 +65,31 @@ impl Shard {
             });
             picked.retain(|pick| !away.iter().any(|(share, _)| *share == pick.share));
         }
-        let any = !picked.is_empty() || !away.is_empty();
+        if picked.is_empty() && away.is_empty() {
+            return false;
+        }
+        let message = self.shared_message(outgoing);
         for pick in picked {
             // Whom it goes to in the end is not known yet, and so is whether that session is kept.
             let leg = self.keeping.open_leg(self.id);
-            let offer = Offer::new(pick.share.clone(), outgoing.message().clone(), Keeper::Here).with_leg(leg);
+            let offer = Offer::new(pick.share.clone(), message.clone(), Keeper::Here).with_leg(leg);
             self.send_to_member(pick, offer);
         }
         for (share, choice) in away {
             let leg = self.keeping.open_remote_leg(self.id);
-            let offer = Offer::new(share, outgoing.message().clone(), Keeper::Here).with_leg(leg);
+            let offer = Offer::new(share, message.clone(), Keeper::Here).with_leg(leg);
             self.carry(choice, offer);
         }
-        any
+        true
+    }
+
+    /// What goes to share groups has a place in the stream of its shard, whatever name it has beside that.
+    fn shared_message(&mut self, outgoing: &Outgoing<'_>) -> Arc<Message> {
+        let message = outgoing.message();
+        if outgoing.id.is_of_packet() {
+            return Arc::new(Message { id: self.next_message_id(), ..(**message).clone() });
+        }
+        message.clone()
     }
 
     /// Looks for a member that takes the message.

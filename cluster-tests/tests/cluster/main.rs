@@ -13,6 +13,7 @@ mod chaos;
 mod copies;
 mod departures;
 mod destroyed;
+mod exactly_once;
 mod faults;
 mod full_disk;
 mod hopping;

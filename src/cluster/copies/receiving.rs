@@ -25,8 +25,8 @@ use crate::mqtt::{Message, MessageId};
 
 use super::{CopyEntry, CopyHeader, Home};
 
-/// Streams: the shards of all nodes there can be.
-const STREAMS_MAX: usize = 64 * limits::SHARDS_MAX;
+/// Streams: those of the shards of all nodes there can be, of packets too.
+const STREAMS_MAX: usize = 8 * 64 * limits::SHARDS_MAX;
 
 /// About what an item takes in memory beside its value, and a session beside its items.
 const ITEM_BYTES: usize = 64;
@@ -350,10 +350,11 @@ impl Frame<'_> {
         self.of_home.remove(owner).for_each(|copied| writes.push(Write::Drop { owner: copied.owner }));
     }
 
-    /// The sessions of the home have this message. One that is in no shard's stream has a name, by which a repetition is known.
-    fn note(&mut self, MessageId { node, shard, sequence }: MessageId) {
+    /// The sessions of the home have this message.
+    fn note(&mut self, id: MessageId) {
+        let MessageId { node, shard, sequence } = id;
         let (streams, key) = (&mut self.of_home.streams, (node, shard));
-        if usize::from(shard) >= limits::SHARDS_MAX {
+        if usize::from(id.accepted_by()) >= limits::SHARDS_MAX {
             return;
         }
         let item = match streams.get(&key) {

@@ -102,7 +102,7 @@ fn a_session_without_its_header_is_gone() {
 #[test]
 fn a_message_for_many_sessions_travels_once() {
     let (first, second) = (message(1, None), message(2, None));
-    let accepted = encode_item(Item::Accepted { packet_id: PacketId::new(5).unwrap() });
+    let accepted = encode_item(Item::Accepted { packet_id: PacketId::new(5).unwrap(), names: None });
     let puts = [
         put(1, value(&first, 0), Some(&first)),
         put(2, accepted, None),
@@ -247,7 +247,7 @@ fn apply(writer: &mut CopyWriter, owner: OwnerId, item: ItemId, op: &Op) -> Copy
         }
         Op::Packet { packet_id, received } => {
             let packet_id = PacketId::new(*packet_id).unwrap();
-            let item = if *received { Item::Received { packet_id } } else { Item::Accepted { packet_id } };
+            let item = if *received { Item::Received { packet_id } } else { Item::Accepted { packet_id, names: None } };
             put(writer, encode_item(item))
         }
         Op::Delete => {

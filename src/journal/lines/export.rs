@@ -137,7 +137,7 @@ impl Survey {
                 Restored::Received { .. } | Restored::Accepted { .. } => {
                     self.counts.handshakes += u64::from(client_id.is_some());
                 }
-                Restored::Message { .. } => {}
+                Restored::Message { .. } | Restored::Missed { .. } => {}
             }
         }
         match client_id {
@@ -253,10 +253,10 @@ impl<E> Exporter<'_, E> {
                 (Some(Restored::Received { packet_id }), Some(client_id)) => {
                     Line::Received(Handshake { client_id, packet_id: packet_id.get() })
                 }
-                (Some(Restored::Accepted { packet_id }), Some(client_id)) => {
+                (Some(Restored::Accepted { packet_id, .. }), Some(client_id)) => {
                     Line::Accepted(Handshake { client_id, packet_id: packet_id.get() })
                 }
-                (_, None) | (None, _) => continue,
+                (Some(Restored::Missed { .. }), _) | (_, None) | (None, _) => continue,
             };
             self.line(&line)?;
         }

@@ -295,7 +295,7 @@ impl Import {
         if !used.insert(line.packet_id) {
             return Err(format!("packet identifier {packet_id} is in use twice"));
         }
-        let item = if of_server { Item::Received { packet_id } } else { Item::Accepted { packet_id } };
+        let item = if of_server { Item::Received { packet_id } } else { Item::Accepted { packet_id, names: None } };
         open.put(item, None, out);
         self.counts.handshakes += 1;
         Ok(())

@@ -490,7 +490,7 @@ fn copies_of_the_sessions_of_other_nodes_are_looked_at_and_left_out() {
     let (client_id, at_home) = ("c".into(), OwnerId(20));
     let mut shelf = Shelf::default();
     shelf.put(header(30, CopyHeader::Session { home, owner: at_home, client_id, began: 1, complete: true }));
-    let item = Item::Accepted { packet_id: PacketId::new(7).expect("it is not 0") };
+    let item = Item::Accepted { packet_id: PacketId::new(7).expect("it is not 0"), names: None };
     shelf.put(Entry::Put { owner: OwnerId(30), item: 1, value: encode_item(item), body: None });
     shelf.put(header(31, CopyHeader::Streams { home, up_to: 9 }));
     let id = MessageId { node: 5, shard: 0, sequence: 3 };

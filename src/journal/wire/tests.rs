@@ -102,7 +102,7 @@ fn end(next_position: Position) -> Vec<u8> {
 }
 
 fn accepted(position: Position, id: u16) -> Vec<u8> {
-    bare(position, Item::Accepted { packet_id: PacketId::new(id).unwrap() })
+    bare(position, Item::Accepted { packet_id: PacketId::new(id).unwrap(), names: None })
 }
 
 fn read_state(records: &[Vec<u8>]) -> Result<(Vec<(Position, Restored)>, Imported), WireError> {

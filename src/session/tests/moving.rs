@@ -105,7 +105,7 @@ impl Bench {
             format!("inflight {packet_id:?} {stage:?} {position} {:?}", queued.as_ref().map(of))
         });
         let mut accepted: Vec<String> =
-            session.accepted.iter().map(|(id, position)| format!("accepted {position} {id:?}")).collect();
+            session.accepted.iter().map(|(id, accepted)| format!("accepted {accepted:?} {id:?}")).collect();
         accepted.sort();
         let subscriptions = session.export_subscriptions();
         let subscriptions = subscriptions.iter().map(|subscription| format!("subscription {subscription:?}"));
@@ -278,4 +278,35 @@ fn a_message_that_is_lost_on_disk_does_not_go_and_the_others_do() {
     bench.in_turn(|session, turn, _| assert!(!session.read_back(turn, wanted[0], None)));
     let moved = bench.move_away(&Seen::default(), &Seen::default(), &[]);
     assert_eq!(moved.session.queue().len(), 1);
+}
+
+/// What the new shard of an inherited session had from the dead node before, the session had not.
+#[test]
+fn what_an_inherited_session_has_missed_goes_with_it() {
+    let packet = |sequence| MessageId { node: 7, shard: 1, sequence }.of_packet();
+    let seen = |ids: &[MessageId]| {
+        let mut seen = Seen::default();
+        ids.iter().for_each(|id| seen.note(*id));
+        seen
+    };
+    let (copy, here) = (seen(&[packet(5)]), seen(&[packet(9), MessageId { node: 7, shard: 1, sequence: 9 }]));
+    let missed = copy.missed_of(7, &here);
+    assert_eq!(missed, [Missed { after: 5, up_to: packet(9) }]);
+    assert!(copy.missed_of(8, &here).is_empty(), "the other nodes send to the heir what they owe the dead one");
+    assert!(here.missed_of(7, &copy).is_empty());
+    let mut bench = Bench::persistent();
+    bench.session.has_seen(copy, &here);
+    bench.in_turn(|session, turn, _| session.add_missed(turn, &missed, &here));
+    let got = |bench: &Bench, here: &Seen| {
+        [5, 6, 9, 10, 11, 12].map(|sequence| bench.session.has_got(packet(sequence), here))
+    };
+    assert_eq!(got(&bench, &here), [true, false, false, false, false, false]);
+    let later = seen(&[packet(11)]);
+    assert_eq!(got(&bench, &later), [true, false, false, true, true, false], "what comes now comes to it too");
+    bench.close();
+    let moved = bench.move_away(&here, &seen(&[packet(10)]), &[]);
+    assert_eq!(got(&moved, &later), [true, false, false, false, true, false], "nor had it what its next shard had");
+    let mut found = Session::new("client".into(), None);
+    moved.shelf.items.iter().for_each(|(position, item)| found.restore(*position, item.clone()));
+    assert!(!found.has_got(packet(10), &later) && found.has_got(packet(5), &later), "nor has it after a start");
 }

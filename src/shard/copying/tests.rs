@@ -113,7 +113,7 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     copying.sending.change(heirs());
     let mut session = Session::new("c".into(), Some(O));
     let packet_id = PacketId::new(4).expect("not 0");
-    session.restore(1, Restored::Accepted { packet_id });
+    session.restore(1, Restored::Accepted { packet_id, names: None });
     session.restore(2, Restored::Message { queued: queued(2, true), packet_id: Some(packet_id) });
     session.restore(3, Restored::Message { queued: queued(3, false), packet_id: None });
     session.restore(4, Restored::Message { queued: queued(4, false), packet_id: None });

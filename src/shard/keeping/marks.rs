@@ -9,8 +9,8 @@ use crate::journal::{self, Mark};
 use crate::mqtt::MessageId;
 use crate::subscriptions::ShardId;
 
-/// Streams there can be: the shards of all nodes.
-const STREAMS_MAX: usize = 4_096;
+/// Streams there can be: those of the shards of all nodes, of packets too.
+const STREAMS_MAX: usize = 32_768;
 
 struct Stream {
     item: ItemId,
@@ -21,7 +21,8 @@ struct Stream {
 
 /// See the module.
 pub(in crate::shard) struct Marks {
-    /// Whose streams need no mark: a node that starts has streams of its own that are new.
+    /// Whose streams need no mark, but for those of packets: a node that starts has streams of its own that are new, and what its clients repeat as packets may be in its
+    /// older ones.
     own_node: u64,
     shards: u16,
     /// What is written as the next new item.
@@ -45,7 +46,7 @@ impl Marks {
     /// A message is being written down.
     pub fn note(&mut self, id: MessageId) {
         let key = (id.node, id.shard);
-        if id.node == self.own_node {
+        if id.node == self.own_node && !id.is_of_packet() {
             return;
         }
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&key) {
@@ -103,6 +104,9 @@ mod tests {
         marks.note(id(7, 4));
         marks.note(id(9, 1));
         assert!(written(&mut marks).is_empty(), "it never goes back, and the node's own streams need none");
+        marks.note(id(9, 2).of_packet());
+        let of_packet = Mark { shards: 2, id: id(9, 2).of_packet() };
+        assert_eq!(written(&mut marks), [(first + 1, Some(of_packet))], "but for packets that come again");
         let mut marks = Marks::new(9, (1, 2), &[(first, id(7, 5))]);
         marks.note(id(8, 1));
         marks.note(id(7, 6));

@@ -4,7 +4,7 @@
 //! all legs and the shard's own submission are there, what was promised happens. What was read from another node makes two of them where sessions have copies: one
 //! that all of it is kept, and one that it is stable.
 //!
-//! A message of QoS 2 from a session that is written down, and a Will, must not be kept in part: else its publisher's repetition would be taken
+//! Without copies a message of QoS 2 from a session that is written down, and a Will, must not be kept in part: else its publisher's repetition would be taken
 //! for known while a subscriber does not have it, or be routed to one who has. The shards that deliver such a message do not write
 //! down what they did but send it back, and the shard that accepted it writes down everything in one submission (an *assembly*).
 //!
@@ -20,9 +20,8 @@ use holdfast_raft::Command;
 use holdfast_storage::{Entry, ItemId, OwnerId};
 use slab::Slab;
 
-use crate::journal;
 use crate::mqtt::PacketId;
-use crate::session::{Asked, Restored};
+use crate::session::Asked;
 use crate::subscriptions::ShardId;
 
 use super::super::Shard;
@@ -152,8 +151,8 @@ impl Keeping {
         self.promises.route = match route {
             // Nothing waits for the disk: other nodes alone are waited for.
             Route::Whole if !self.defers() => Route::Kept,
-            // Of a Will a repetition is known by its name, and it counts as published when all have it.
-            Route::Whole if packet.is_none() && self.has_copies() => Route::Kept,
+            // Where sessions have copies a repetition is known by its name, and the message counts as published when all have it.
+            Route::Whole if self.has_copies() => Route::Kept,
             route if self.defers() || self.clustered => route,
             _ => Route::Unkept,
         };
@@ -265,11 +264,6 @@ impl Keeping {
                 }
             };
         };
-        if let (Then::Keep(_), Some(copying)) = (&self.promises.table[key as usize].then, &mut self.copying) {
-            // That the packet is known goes to the heir when all have the message.
-            let parts = self.section.entries.iter().filter(|entry| !is_packet(entry, publisher));
-            parts.for_each(|entry| copying.write_entry(entry));
-        }
         let promise = &mut self.promises.table[key as usize];
         if let Then::Keep(assembly) = &mut promise.then {
             assembly.entries.append(&mut self.section.entries);
@@ -338,26 +332,7 @@ impl Keeping {
     }
 }
 
-/// Whether it says that a QoS 2 packet of that session is known.
-fn is_packet(entry: &Entry, publisher: Option<OwnerId>) -> bool {
-    match entry {
-        Entry::Put { owner, item, value, body: None } if Some(*owner) == publisher => {
-            matches!(journal::decode_item(*item, value), Some(Restored::Accepted { .. }))
-        }
-        _ => false,
-    }
-}
-
 impl Keeping {
-    /// The parts of a message go with the next submission. Those of this shard's sessions are on their way to the heirs already.
-    fn keep_parts(&mut self, entries: Vec<Entry>, publisher: Option<OwnerId>) {
-        if let Some(copying) = &mut self.copying {
-            let packets = entries.iter().filter(|entry| is_packet(entry, publisher));
-            packets.for_each(|entry| copying.write_entry(entry));
-        }
-        self.entries.extend(entries);
-    }
-
     /// Of what still waits for others: no Will counts as published; and the packets whose messages are not whole yet.
     pub fn forget_wills_and_name_packets(&mut self) -> Vec<(OwnerId, PacketId)> {
         let mut packets = Vec::new();
@@ -383,13 +358,14 @@ impl Shard {
         if let Some((owner, item)) = from {
             self.keeping.delete_given(owner, item);
         }
+        let waits_for_earlier = std::mem::take(&mut self.keeping.promises.waits_anyway);
         let Some(leg) = leg else {
             self.keeping.close_section();
             return;
         };
         if leg.parts {
             self.send_parts(leg);
-        } else if self.keeping.section.entries.is_empty() {
+        } else if self.keeping.section.entries.is_empty() && !waits_for_earlier {
             self.keeping.close_section();
             self.reply(leg);
         } else {
@@ -404,20 +380,12 @@ impl Shard {
             debug_assert!(false, "the parts of a message are awaited");
             return;
         };
-        if let Some(copying) = &mut self.keeping.copying {
-            copying.write(&entries);
-        }
         if leg.shard == self.id {
             self.add_parts(promise, entries, asked, None);
             return;
         }
         let reply = (!entries.is_empty()).then(|| self.promise_to_tell(asked));
-        if self.keeping.has_copies() && !entries.is_empty() {
-            // Whoever keeps them says that all have the message: their heirs have it before.
-            self.keeping.when_kept(Due::Parts { shard: leg.shard, promise, entries, reply });
-        } else {
-            self.mail(leg.shard, Event::Parts { promise, entries, reply });
-        }
+        self.mail(leg.shard, Event::Parts { promise, entries, reply });
     }
 
     /// Sessions that asked are told when the shard that keeps their parts says so.
@@ -519,9 +487,9 @@ impl Shard {
 
     /// All parts of a message are here: they are kept together.
     fn seal(&mut self, assembly: Assembly) {
-        let Assembly { packet, entries, asked, replies, will, dues } = assembly;
+        let Assembly { entries, asked, replies, will, dues, .. } = assembly;
         self.keeping.close_section();
-        self.keeping.keep_parts(entries, packet.map(|(publisher, _)| publisher));
+        self.keeping.entries.extend(entries);
         self.keeping.section.asked.extend(asked);
         if let Some(will) = will {
             self.propose(will);

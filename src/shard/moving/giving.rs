@@ -8,6 +8,7 @@ use holdfast_raft::{Command, WillFate};
 use crate::cluster::session_move::{Claim, Giving, GivingAction, GivingActions, GivingEvent, SessionFrame, Source};
 use crate::journal::wire::{StatePart, StateWriter, yield_parts};
 use crate::mqtt::ReasonCode;
+use crate::session::Session;
 use crate::subscriptions::SessionKey;
 
 use super::super::mailbox::Event;
@@ -148,7 +149,8 @@ impl Shard {
         let Some(published) = self.moves.giving.get(client).map(|given| given.published) else {
             return;
         };
-        if self.peers.accepted_up_to(published) {
+        let session = self.by_client.get(client).map(|session| &self.sessions[*session as usize].session);
+        if self.peers.accepted_up_to(published) && !session.is_some_and(Session::has_packets_under_way) {
             self.giving_event(client, GivingEvent::PublishedSettled);
         }
     }
