@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod copies;
+mod failover;
 mod faults;
 mod full_disk;
 mod hopping;
@@ -18,6 +19,7 @@ mod inheriting;
 mod intruders;
 mod matrix;
 mod order;
+mod outliving;
 mod partitions;
 mod properties;
 mod restarts;
@@ -30,6 +32,7 @@ mod survival;
 mod takeover;
 mod wills;
 mod wills_of_many;
+mod windows;
 
 use std::sync::OnceLock;
 use std::time::Duration;
