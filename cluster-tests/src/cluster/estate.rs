@@ -144,10 +144,22 @@ impl<'c> Counter<'c> {
     /// Goes on at another node, or at the same one, where its session must be, and sends again what is open.
     #[track_caller]
     pub fn move_to(&mut self, node: usize, patience: Duration) {
+        self.come_to(node, patience);
+        self.send_again();
+    }
+
+    /// The first half of that.
+    #[track_caller]
+    pub fn come_to(&mut self, node: usize, patience: Duration) {
         let connect = self.on.kept(&self.name).keep_alive(0);
         let (client, ack) = self.on.connect_within(node, &connect, patience);
         assert!(ack.session_present, "the session of {}", self.name);
         self.client = client;
+    }
+
+    /// The second.
+    #[track_caller]
+    pub fn send_again(&mut self) {
         for (number, released) in self.open.clone() {
             if released {
                 self.client.send_ack(first::PUBREL, packet_id(number));

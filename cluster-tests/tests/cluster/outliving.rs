@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::client::{Client, Event};
 use holdfast_cluster_tests::cluster::estate::Counter;
+use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::{is_full, rounds, secs};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, try_connect};
 use holdfast_cluster_tests::dice::{Dice, seed};
 use holdfast_cluster_tests::scene::{numbers, pass, publish_numbers, texts};
-use holdfast_cluster_tests::wire::{Ack, Message, Packet, Version, first};
+use holdfast_cluster_tests::wire::{Ack, Connect, Message, Packet, Version, first};
 
 use crate::HEALED;
 
@@ -49,6 +50,7 @@ fn field_case_01_a_durable_subscriber_fails_over_to_another_node() {
 /// A subscriber that goes from node to node with its part of the session.
 struct Follower<'c> {
     on: &'c ClusterStage<'c>,
+    hello: Connect,
     qos: u8,
     client: Client,
     /// Identifiers of QoS 2 between PUBLISH and PUBREL.
@@ -59,10 +61,11 @@ struct Follower<'c> {
 }
 
 impl<'c> Follower<'c> {
-    fn new(on: &'c ClusterStage<'c>, node: usize, qos: u8) -> Self {
-        let (mut client, _) = on.connect(node, &on.kept("s").keep_alive(0));
+    fn new(on: &'c ClusterStage<'c>, node: usize, name: &str, qos: u8) -> Self {
+        let hello = on.kept(name).keep_alive(0);
+        let (mut client, _) = on.connect(node, &hello);
         assert_eq!(client.subscribe(on.topic("estate/#"), qos), qos);
-        Self { on, qos, client, held: BTreeSet::new(), got: Vec::new(), trace: Vec::new() }
+        Self { on, hello, qos, client, held: BTreeSet::new(), got: Vec::new(), trace: Vec::new() }
     }
 
     /// Takes what comes, and goes to another node when its own dies, until the last has come.
@@ -74,8 +77,7 @@ impl<'c> Follower<'c> {
                 None => {}
                 Some(Event::Packet(packet)) => self.take(packet),
                 Some(Event::Closed) => {
-                    let hello = self.on.kept("s").keep_alive(0);
-                    let (client, ack) = self.on.connect_within(to, &hello, HEALED);
+                    let (client, ack) = self.on.connect_within(to, &self.hello, HEALED);
                     assert!(ack.session_present);
                     self.client = client;
                     self.trace.push("moved".to_owned());
@@ -150,37 +152,60 @@ fn die_under(qos: u8) {
     for round in 0..rounds(1, 20) {
         let cluster = start();
         let on = ClusterStage::new(&cluster);
-        let follower = Follower::new(&on, N1, qos);
+        let followers = [N2, N2, N3].map(|to| (Follower::new(&on, N1, &format!("s{}", dice.throw()), qos), to));
         let counter = Counter::new(&on, N1, "p", qos);
-        let dies_at = 10 + u32::try_from(dice.below(u64::from(count) - 100)).expect("it is below");
-        let later = Duration::from_micros(dice.below(20_000));
-        eprintln!("round {round}, QoS {qos}: dies {later:?} after {dies_at}");
-        let follower = std::thread::scope(|scope| {
-            let follower = scope.spawn(move || follower.follow(N2, count - 1));
-            count_over_a_death(counter, count, dies_at, later);
-            follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let death = Death {
+            number: 10 + u32::try_from(dice.below(u64::from(count) - 100)).expect("it is below"),
+            later: Duration::from_micros(dice.below(20_000)),
+            slow: Duration::from_millis(*dice.pick(&[0, 5, 20, 40])),
+            again: Duration::from_millis(dice.below(200)),
+        };
+        eprintln!("round {round}, QoS {qos}: {death:?}");
+        let followers = std::thread::scope(|scope| {
+            let followers = followers.map(|(follower, to)| scope.spawn(move || follower.follow(to, count - 1)));
+            count_over_a_death(counter, count, &death);
+            followers.map(|follower| follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let faults = faults(&follower.got, count, qos);
-        let (some, trace) = (&faults[..faults.len().min(20)], follower.around_the_move());
-        assert!(faults.is_empty(), "{} faults: {some:?}; it saw {trace:?}", faults.len());
+        for follower in followers {
+            let faults = faults(&follower.got, count, qos);
+            let (some, trace) = (&faults[..faults.len().min(20)], follower.around_the_move());
+            assert!(faults.is_empty(), "{} faults: {some:?}; it saw {trace:?}", faults.len());
+        }
     }
 }
 
-/// Counts, ten unacknowledged at the most; N1, where it is, is destroyed a little after one of the numbers, and it goes on at N2.
-fn count_over_a_death(mut counter: Counter, count: u32, dies_at: u32, later: Duration) {
+/// How N1 dies.
+#[derive(Debug)]
+struct Death {
+    /// So long behind this number.
+    number: u32,
+    later: Duration,
+    /// From then on everything between the other two takes so much longer.
+    slow: Duration,
+    /// The publisher sends again what it has had no answer to so long after it was let in: when sessions are still on their way, perhaps.
+    again: Duration,
+}
+
+/// Counts, ten unacknowledged at the most; N1, where it is, is destroyed, and it goes on at N2.
+fn count_over_a_death(mut counter: Counter, count: u32, death: &Death) {
     let cluster = counter.cluster();
+    let mut wound = None;
     for number in 0..count {
         counter.settle_to(9, HEALED);
         counter.send(1);
-        if number == dies_at {
-            pass(later);
+        if number == death.number {
+            pass(death.later);
             cluster.node(N1).kill();
             cluster.node(N1).wipe();
-            counter.move_to(N2, HEALED);
+            wound = Some(cluster.hurt_between(N2, N3, Fault::delay(death.slow)));
+            counter.come_to(N2, HEALED);
+            pass(death.again);
+            counter.send_again();
         }
         counter.hear(Duration::from_millis(if is_full() { 10 } else { 3 }));
     }
     counter.settle(HEALED);
+    drop(wound);
 }
 
 /// A publisher is there before the subscriber, from the first connection that any node accepts.
