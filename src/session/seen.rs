@@ -134,6 +134,11 @@ impl Session {
         let missed = self.missed.as_ref().map_or(&[][..], |missed| &missed.1);
         seen && !missed.iter().any(|missed| missed.contains(id))
     }
+
+    /// Whether it has got a message under one of these names. Of a session that is not here yet that is not known before [`Session::adopt`].
+    pub fn has_got_any(&self, names: &[MessageId], here: &Seen) -> bool {
+        !self.is_held() && names.iter().any(|id| self.has_got(*id, here))
+    }
 }
 
 /// What a session that moved has seen elsewhere, as long as it may come here too.

@@ -13,7 +13,7 @@ use crate::link::frame::Name;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained::{self, Change};
-use crate::session::{Delivery, Outgoing, Session, Verdict, will};
+use crate::session::{Delivery, Outgoing, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Route};
@@ -374,9 +374,8 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
-        let seen = &self.moves.seen;
-        let has_got = |session: &Session| outgoing.earlier.iter().any(|id| session.has_got(*id, seen));
-        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got(&slot.session)) {
+        let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
+        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got) {
             return;
         }
         let Some(key) = slot.connection else {
