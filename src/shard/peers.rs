@@ -6,6 +6,8 @@
 //!
 //! Owner: the shard, in [`Peers`]. Invariants: a leg is answered exactly once; to one node everything goes in the order in which it was routed.
 
+mod without_room;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,7 +22,7 @@ use holdfast_raft::{Incarnation, NodeId};
 
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::inheriting::Life;
-use crate::cluster::no_room::{NoRoom, Waiting};
+use crate::cluster::no_room::NoRoom;
 use crate::cluster::publish_legs::PublishLegs;
 use crate::limits;
 use crate::link::frame::{self, AnswerFrame, DataFrame, NO_ROOM, Name};
@@ -410,106 +412,6 @@ impl Shard {
             self.send_held_mark(slot);
         }
         self.settle_waits_for_legs();
-    }
-}
-
-/// Nodes without room.
-impl Shard {
-    /// A node has no room on its disk for a message: its publisher is told, or it is sent again until there is.
-    fn leg_refused(&mut self, slot: NodeSlot, sequence: u64) {
-        let now = self.now;
-        let Some(peer) = self.peers.get_mut(slot) else { return };
-        let Some((frame, wait)) = peer.legs.refused(sequence) else { return };
-        let wait = match wait {
-            // It is no heir any more: what it refuses is missing in all that it gets after it.
-            Some(Wait::Copied(_)) => return self.lose_heir(slot),
-            wait => wait.and_then(Wait::promise),
-        };
-        // A node refuses nothing else.
-        let topic = publish_in(&frame).map_or("", |publish| publish.topic);
-        peer.no_room.refused(now, topic);
-        self.peers.short |= 1 << slot;
-        match wait {
-            Some(promise) if !self.refuse_promise(promise) => {
-                let topic: Box<str> = topic.into();
-                if let Some(peer) = self.peers.get_mut(slot) {
-                    peer.no_room.wait(now, &topic, frame, promise);
-                }
-            }
-            wait => {
-                self.metrics().dropped(DropReason::StorageFull, 1);
-                wait.into_iter().for_each(|promise| self.answered(promise));
-            }
-        }
-    }
-
-    /// Whether a node that has a subscriber to this topic has just refused a message to it.
-    pub(super) fn is_short_elsewhere(&mut self, topic: &str) -> bool {
-        if self.peers.short == 0 {
-            return false;
-        }
-        let (now, nodes) = (self.now, self.shared.cluster_index.nodes(topic) & self.peers.short);
-        slots_of(nodes).any(|slot| self.peers.get_mut(slot).is_some_and(|peer| peer.no_room.is_short(now, topic)))
-    }
-
-    /// Tells a node that this shard routes by the state of `index`: behind everything that it was sent before, and behind what it has no room for, which it may have to take for a
-    /// session that goes away from it then.
-    pub(super) fn send_mark(&mut self, slot: NodeSlot, index: u64) {
-        let Some(peer) = self.peers.get_mut(slot) else { return };
-        peer.held_mark = peer.held_mark.max(Some(index));
-        if !peer.no_room.is_waited_for() {
-            self.send_held_mark(slot);
-        }
-    }
-
-    fn send_held_mark(&mut self, slot: NodeSlot) {
-        if let Some(index) = self.peers.get_mut(slot).and_then(|peer| peer.held_mark.take()) {
-            let sequence = self.next_message_id().sequence;
-            self.push_leg(slot, sequence, None, &DataFrame::Mark { sequence, index });
-        }
-    }
-
-    /// Sends what was refused once more, and reads on from those whose messages were held for it.
-    fn try_again_for_room(&mut self) {
-        if self.peers.short == 0 {
-            return;
-        }
-        let now = self.now;
-        for slot in slots_of(self.peers.short) {
-            let Some(peer) = self.peers.get_mut(slot) else { continue };
-            let again = peer.no_room.to_try(now);
-            for Waiting { frame, wait, since, .. } in again {
-                self.send_again(slot, &frame, wait, now.saturating_sub(since));
-            }
-            let Some(peer) = self.peers.get_mut(slot) else { continue };
-            let (is_over, is_waited_for) = (peer.no_room.look(now), peer.no_room.is_waited_for());
-            if is_over {
-                self.peers.short &= !(1 << slot);
-            }
-            // All that waited may have expired.
-            if !is_waited_for {
-                self.send_held_mark(slot);
-            }
-        }
-        self.read_on();
-    }
-
-    /// A message has a new place in the stream, behind all that was sent while it waited.
-    fn send_again(&mut self, slot: NodeSlot, frame: &[u8], wait: PromiseKey, waited_ms: u64) {
-        let left = |secs: u32| secs.checked_sub((waited_ms / 1000) as u32).filter(|secs| *secs > 0);
-        let publish = publish_in(frame).map(|publish| (publish.remaining_secs.map(left), publish));
-        let Some((remaining, publish)) = publish.filter(|(remaining, _)| *remaining != Some(None)) else {
-            self.metrics().dropped(DropReason::Expired, 1);
-            return self.answered(wait);
-        };
-        let sequence = self.next_message_id().sequence;
-        let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
-        if let Some(peer) = self.peers.get_mut(slot) {
-            peer.no_room.sent_again(sequence);
-        }
-        self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
-        // Whoever publishes next does not have to wait for it.
-        self.peers.full = 0;
     }
 }
 

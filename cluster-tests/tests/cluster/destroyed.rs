@@ -40,10 +40,8 @@ impl<'c> Scene<'c> {
         let (before, after) = (50 + self.below(800) as u64, 500 + self.below(4_000) as u64);
         eprintln!("node {victim} is destroyed after {before} ms, and the others go on for {after} ms");
         let Self { cluster, history, cast, .. } = self;
-        let of_nodes: Vec<_> = cluster
-            .all()
-            .map(|node| Round::of_load(cluster.node(node).address(), history).in_cluster())
-            .collect();
+        let of_nodes: Vec<_> =
+            cluster.all().map(|node| Round::of_load(cluster.node(node).address(), history).in_cluster()).collect();
         cast.play_on(&of_nodes, turn, || {
             pass(Duration::from_millis(before));
             cluster.node(victim).kill();

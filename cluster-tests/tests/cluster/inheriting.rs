@@ -58,36 +58,9 @@ fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
     let done = AtomicBool::new(false);
     let sent: Vec<(String, usize)> = std::thread::scope(|scope| {
         let (on, done) = (&on, &done);
-        let publishers: Vec<_> = [(N1, "x", 1), (N2, "y", 1), (N1, "z", 2)]
-            .into_iter()
-            .map(|(node, name, qos)| {
-                scope.spawn(move || {
-                    let mut publisher = on.v5(node, name);
-                    let mut number = 0;
-                    let mut under_way = VecDeque::new();
-                    while !done.load(Ordering::Relaxed) || !under_way.is_empty() {
-                        if qos == 2 {
-                            if done.load(Ordering::Relaxed) {
-                                break;
-                            }
-                            publisher.publish(on.topic(&format!("a/{name}")), format!("{name}{number}"), qos);
-                            number += 1;
-                            continue;
-                        }
-                        while under_way.len() < 50 && !done.load(Ordering::Relaxed) {
-                            let packet_id = publisher.packet_id();
-                            let publish = Publish::new(on.topic(&format!("a/{name}")), format!("{name}{number}"))
-                                .qos(qos, packet_id);
-                            publisher.send_publish(&publish);
-                            under_way.push_back(packet_id);
-                            number += 1;
-                        }
-                        publisher.wait_puback(under_way.pop_front().unwrap());
-                    }
-                    (name.to_owned(), number)
-                })
-            })
-            .collect();
+        let publishers = [(N1, "x", 1), (N2, "y", 1), (N1, "z", 2)];
+        let publishers =
+            publishers.map(|(node, name, qos)| scope.spawn(move || publish_until(done, on, node, name, qos)));
         pass(Duration::from_millis(500));
         cluster.node(N3).kill();
         cluster.node(N3).wipe();
@@ -107,24 +80,48 @@ fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
         assert!(ack.session_present, "s{session}");
         on.v5(N1, "end").publish(on.topic("a/end"), "end", 1);
         let messages: Vec<String> = client.take_until("end").iter().map(|message| message.text()).collect();
-        for (name, count) in &sent {
-            let got: Vec<usize> = messages
-                .iter()
-                .filter_map(|text| text.strip_prefix(name.as_str()))
-                .map(|number| number.parse().expect("a number"))
-                .collect();
-            let mut once = got.clone();
-            once.sort_unstable();
-            once.dedup();
-            let twice = got.len() - once.len();
-            let missing: Vec<usize> = (0..*count).filter(|number| !once.contains(number)).collect();
-            eprintln!("s{session} {name}: {} of {count}, {twice} twice", got.len());
-            assert!(missing.is_empty(), "s{session} of {name} lacks {missing:?}");
-            assert!(name != "z" || twice == 0, "s{session}: QoS 2 came twice");
-            assert!(got.is_sorted() || twice > 0 && most_twice > 1, "s{session}: {got:?}");
-        }
+        sent.iter().for_each(|sent| judge(session, sent, &messages, most_twice));
         client.disconnect();
     }
+}
+
+/// Publishes numbered messages, of QoS 1 up to fifty at once. Returns how many.
+fn publish_until(done: &AtomicBool, on: &ClusterStage, node: usize, name: &str, qos: u8) -> (String, usize) {
+    let mut publisher = on.v5(node, name);
+    let mut number = 0;
+    let mut under_way = VecDeque::new();
+    let is_done = || done.load(Ordering::Relaxed);
+    while !is_done() || !under_way.is_empty() {
+        if qos == 2 {
+            publisher.publish(on.topic(&format!("a/{name}")), format!("{name}{number}"), qos);
+            number += 1;
+            continue;
+        }
+        while under_way.len() < 50 && !is_done() {
+            let packet_id = publisher.packet_id();
+            let publish = Publish::new(on.topic(&format!("a/{name}")), format!("{name}{number}")).qos(qos, packet_id);
+            publisher.send_publish(&publish);
+            under_way.push_back(packet_id);
+            number += 1;
+        }
+        publisher.wait_puback(under_way.pop_front().unwrap());
+    }
+    (name.to_owned(), number)
+}
+
+/// A session has all that one publisher has sent.
+fn judge(session: usize, (name, count): &(String, usize), messages: &[String], most_twice: usize) {
+    let numbers = messages.iter().filter_map(|text| text.strip_prefix(name.as_str()));
+    let got: Vec<usize> = numbers.map(|number| number.parse().expect("a number")).collect();
+    let mut once = got.clone();
+    once.sort_unstable();
+    once.dedup();
+    let twice = got.len() - once.len();
+    let missing: Vec<usize> = (0..*count).filter(|number| !once.contains(number)).collect();
+    eprintln!("s{session} {name}: {} of {count}, {twice} twice", got.len());
+    assert!(missing.is_empty(), "s{session} of {name} lacks {missing:?}");
+    assert!(name != "z" || twice == 0, "s{session}: QoS 2 came twice");
+    assert!(got.is_sorted() || twice > 0 && most_twice > 1, "s{session}: {got:?}");
 }
 
 /// Its heir starts again just when it is to take its sessions over.

@@ -176,7 +176,7 @@ impl Copies {
     /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there is one too many, as damage may leave behind.
     pub fn restore_session(&mut self, home: Home, owner: OwnerId, copied: Copied) -> Option<OwnerId> {
         let of_home = self.homes.entry(home).or_default();
-        let mut copies: Vec<Copied> = of_home.remove(owner).into_iter().chain([copied]).collect();
+        let mut copies: Vec<Copied> = of_home.remove(owner).chain([copied]).collect();
         copies.sort_unstable_by_key(|copied| copied.owner);
         let newest = copies.pop()?;
         let earlier = copies.iter().rposition(|copied| copied.complete && !newest.complete);
@@ -220,7 +220,8 @@ impl Copies {
         for (home, of_home) in &mut self.homes {
             let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
             let OfHome { sessions, earlier, .. } = of_home;
-            let of_it = [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
+            let of_it =
+                [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
             let sessions: Vec<Copied> = of_it.map(|(_, copied)| copied).collect();
             if !sessions.is_empty() {
                 of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
