@@ -187,8 +187,8 @@ pub const NO_ROOM: u8 = 1;
 /// What comes back on the other half of the same connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerFrame {
-    /// The first: who answers, and up to which sequence it has received the stream.
-    Welcome { run: u64, received: u64 },
+    /// The first: who answers, as which incarnation of its node, and up to which sequence it has received the stream.
+    Welcome { run: u64, incarnation: u64, received: u64 },
     /// All up to `up_to` are in the queues that they belong to, and all up to `stable` with the heirs of those sessions too. The clock is the answering node's
     /// hybrid clock.
     Accepted { up_to: u64, stable: u64, clock: u64 },
@@ -345,8 +345,9 @@ impl AnswerFrame {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = begin(out);
         match *self {
-            Self::Welcome { run, received } => {
+            Self::Welcome { run, incarnation, received } => {
                 number(out, WELCOME, run);
+                out.extend_from_slice(&incarnation.to_be_bytes());
                 out.extend_from_slice(&received.to_be_bytes());
             }
             Self::Accepted { up_to, stable, clock } => {
@@ -374,7 +375,7 @@ impl AnswerFrame {
             return Ok(None);
         };
         let frame = match fields.u8()? {
-            WELCOME => Self::Welcome { run: fields.u64()?, received: fields.last_u64()? },
+            WELCOME => Self::Welcome { run: fields.u64()?, incarnation: fields.u64()?, received: fields.last_u64()? },
             ACCEPTED => Self::Accepted { up_to: fields.u64()?, stable: fields.u64()?, clock: fields.last_u64()? },
             SETTLED => Self::Settled { sequence: fields.last_u64()? },
             REFUSED => {

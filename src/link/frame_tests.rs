@@ -118,7 +118,7 @@ fn small_frames_come_back() {
         assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));
     }
     for frame in [
-        AnswerFrame::Welcome { run: 1, received: u64::MAX },
+        AnswerFrame::Welcome { run: 1, incarnation: 2, received: u64::MAX },
         AnswerFrame::Accepted { up_to: 3, stable: 2, clock: 4 },
         AnswerFrame::Settled { sequence: 5 },
         AnswerFrame::Refused { sequence: 6, reason: 7 },

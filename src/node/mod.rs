@@ -345,6 +345,7 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
             && config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
         short_heirs: AtomicU64::new(0),
         run: random_id() as u64,
+        incarnation: AtomicU64::new(0),
         grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
         cluster_index: Default::default(),
         wills_seen: Default::default(),

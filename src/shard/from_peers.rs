@@ -14,6 +14,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
@@ -185,7 +186,8 @@ impl Shard {
         let serial = self.from_peers.serial;
         let Stream { received, accepted, stable, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
-        AnswerFrame::Welcome { run: self.shared.run, received }.encode(&mut outbox);
+        let incarnation = self.shared.incarnation.load(Ordering::Acquire);
+        AnswerFrame::Welcome { run: self.shared.run, incarnation, received }.encode(&mut outbox);
         // What was refused is not to be taken for accepted.
         let Stream { refused, share_answers, .. } = &self.from_peers.streams[of as usize];
         refused.iter().for_each(|sequence| refusal(*sequence).encode(&mut outbox));

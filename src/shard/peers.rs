@@ -356,7 +356,9 @@ impl Shard {
         {
             used += length;
             match answer {
-                AnswerFrame::Welcome { run, received } => self.peer_welcomes(slot, run, received),
+                AnswerFrame::Welcome { run, incarnation, received } => {
+                    self.peer_welcomes(slot, (run, incarnation), received)?;
+                }
                 AnswerFrame::Accepted { up_to, stable, clock } => {
                     self.hear_clock(clock);
                     self.accepted_by(slot, up_to, stable);
@@ -369,12 +371,16 @@ impl Shard {
         Ok(used)
     }
 
-    /// The other end says what it has: the rest goes to it, and again if it is not the process that had it.
-    fn peer_welcomes(&mut self, slot: NodeSlot, run: u64, received: u64) {
+    /// The other end says what it has: the rest goes to it, and again if it is not the process that had it. To another life of its node than this shard knows of nothing goes: what
+    /// an earlier one was owed may be for its heirs.
+    fn peer_welcomes(&mut self, slot: NodeSlot, (run, incarnation): (u64, u64), received: u64) -> io::Result<()> {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(slot) else {
-            return;
+            return Ok(());
         };
+        if incarnation != peer.incarnation {
+            return Err(io::Error::other("it is another incarnation than is known to be live"));
+        }
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
         let (node, kept) = (peer.node, peer.legs.first_kept_sequence());
@@ -382,6 +388,7 @@ impl Shard {
         self.mark_peer_dirty(slot);
         let shares = self.share_groups.welcomed(node, run, received, kept);
         self.carry_out_shares(shares);
+        Ok(())
     }
 
     fn accepted_by(&mut self, slot: NodeSlot, up_to: u64, stable: u64) {

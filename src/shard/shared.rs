@@ -1,5 +1,6 @@
 //! What the shards of a node share: limits, indexes, counters, and what one of them notes for all.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -52,6 +53,8 @@ pub struct Shared {
     pub short_heirs: AtomicU64,
     /// This life of the process: random.
     pub run: u64,
+    /// The incarnation of this node that the control state has seen last; 0 before the first. It is there before the news of it.
+    pub incarnation: AtomicU64,
     /// Whether this node may serve.
     pub grant: Grant,
     /// Which other nodes want a topic.
@@ -64,20 +67,39 @@ pub struct Shared {
     pub patience: Deadlines,
 }
 
-/// The Wills that came here and that are not yet done for all: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes
-/// it once more.
+/// The Wills that came here: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes it once more; and one that is behind may
+/// do so when all is done for the others. So the newest [`OVER_MAX`] that are done are known too.
 #[derive(Debug, Default)]
-pub struct WillsSeen(Mutex<HashSet<(Arc<str>, u64)>>);
+pub struct WillsSeen(Mutex<Wills>);
+
+#[derive(Debug, Default)]
+struct Wills {
+    seen: HashSet<(Arc<str>, u64)>,
+    /// Those that are done, in that order.
+    over: VecDeque<(Arc<str>, u64)>,
+}
+
+/// More than a node has that is behind by a lease.
+const OVER_MAX: usize = 65_536;
 
 impl WillsSeen {
     /// False if the Will of that client and epoch was here before.
     pub fn note(&self, client: &str, epoch: u64) -> bool {
-        self.0.lock().insert((client.into(), epoch))
+        self.0.lock().seen.insert((client.into(), epoch))
     }
 
-    /// It will not come again.
+    /// It is done, as far as the control state goes.
     pub fn forget(&self, client: &Arc<str>, epoch: u64) {
-        self.0.lock().remove(&(client.clone(), epoch));
+        let mut wills = self.0.lock();
+        let will = (client.clone(), epoch);
+        if wills.seen.contains(&will) {
+            wills.over.push_back(will);
+        }
+        if wills.over.len() > OVER_MAX
+            && let Some(oldest) = wills.over.pop_front()
+        {
+            wills.seen.remove(&oldest);
+        }
     }
 }
 
@@ -133,5 +155,25 @@ impl Shared {
         // Fixed seeds: client ids are spread, not protected; a table keyed by them has a random hash of its own.
         let hash = foldhash::quality::FixedState::with_seed(0x686f_6c64).hash_one(client_id);
         (hash % self.mailboxes.len() as u64) as ShardId
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_will_that_is_done_is_known_for_a_while() {
+        let wills = WillsSeen::default();
+        let client: Arc<str> = "c".into();
+        assert!(wills.note("c", 0) && !wills.note("c", 0));
+        wills.forget(&client, 0);
+        assert!(!wills.note("c", 0), "a node that was behind publishes it late");
+        (1..=OVER_MAX as u64).for_each(|epoch| {
+            assert!(wills.note("c", epoch));
+            wills.forget(&client, epoch);
+        });
+        wills.forget(&"of another node".into(), 1);
+        assert!(wills.note("c", 0) && !wills.note("c", 1));
     }
 }

@@ -459,6 +459,7 @@ impl ClusterPlane {
         self.live.lock().insert(node, incarnation);
         self.watch.something_changed();
         if self.shared.is_own(node) {
+            self.shared.incarnation.store(incarnation, Ordering::Release);
             return;
         }
         let Some(slot) = self.slot_for(node) else {
