@@ -208,7 +208,7 @@ impl World {
             Copying::All => return,
             Copying::Filling { filled, last } => (filled, last),
             Copying::Nothing => {
-                        self.entries.push(begin(owner.0, "c"));
+                self.entries.push(begin(owner.0, "c"));
                 (0, session.last)
             }
         };
@@ -328,7 +328,8 @@ fn up_to(copies: &Copies) -> u64 {
 }
 
 fn complete_copies(copies: &Copies) -> State {
-    let sessions = copies.homes.get(&HOME).into_iter().flat_map(|of_home| of_home.sessions.iter().chain(&of_home.earlier));
+    let sessions =
+        copies.homes.get(&HOME).into_iter().flat_map(|of_home| of_home.sessions.iter().chain(&of_home.earlier));
     sessions.filter(|(_, copied)| copied.complete).map(|(owner, copied)| (*owner, copied.items.clone())).collect()
 }
 
