@@ -15,7 +15,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
-use crate::cluster::copies::{Copied, Frame, Heirs, Sending, Slot, Step, Work};
+use crate::cluster::copies::{Copied, Effect, Frame, Heirs, Sending, Slot, Step, Work};
 use crate::journal::{self, CopyWriter};
 use crate::limits;
 use crate::mqtt::{Message, MessageId};
@@ -111,13 +111,24 @@ fn bytes_of(entry: &Entry) -> usize {
     }
 }
 
+fn effect_of(entry: &Entry) -> Effect {
+    match entry {
+        entry if ends(entry) => Effect::End,
+        Entry::Put { item, value, body, .. } => {
+            Effect::Put { item: *item, passing: body.is_some() && journal::is_passing(value) }
+        }
+        Entry::Delete { item, .. } => Effect::Delete { item: *item },
+        Entry::Drop { .. } => Effect::End,
+    }
+}
+
 fn copied(entry: Entry) -> Copied<Piece> {
-    let (owner, bytes, ends) = (owner_of(&entry), bytes_of(&entry), ends(&entry));
-    Copied { owner, entry: Piece::Entry(entry), bytes, ends }
+    let (owner, bytes, effect) = (owner_of(&entry), bytes_of(&entry), effect_of(&entry));
+    Copied { owner, entry: Piece::Entry(entry), bytes, effect }
 }
 
 fn piece(owner: OwnerId, entry: Piece) -> Copied<Piece> {
-    Copied { owner, entry, bytes: ENTRY_BYTES, ends: false }
+    Copied { owner, entry, bytes: ENTRY_BYTES, effect: Effect::Other }
 }
 
 fn header(owner: OwnerId, client_id: &str, began: u64) -> Entry {
@@ -196,8 +207,9 @@ impl Copying {
         self.sending.submit(submission, self.turn.drain(..))
     }
 
-    pub fn kept(&mut self, submission: u64) {
-        self.sending.kept(submission);
+    /// Everything up to a submission is kept. Returns what goes to the heirs therefore.
+    fn kept(&mut self, submission: u64) -> Vec<Frame<Piece>> {
+        self.sending.kept(submission)
     }
 
     pub fn stable(&self) -> u64 {
@@ -337,6 +349,14 @@ impl Shard {
                 self.lose_heir(frame.heir);
             }
         }
+    }
+
+    /// Everything up to a submission is kept here.
+    pub(super) fn copies_kept(&mut self, submission: u64) {
+        let Some(copying) = &mut self.keeping.copying else { return };
+        let frames = copying.kept(submission);
+        self.send_copies(frames);
+        self.settle_stable();
     }
 
     /// An heir has accepted every frame up to a number.

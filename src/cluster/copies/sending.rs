@@ -3,18 +3,22 @@
 //! A session that is kept (an *owner*) has up to two heirs: the pick of its client id among the base and, during a fill, among next; those of them that are live
 //! and not stale are its *picks*. What a turn writes down of it goes to each pick, in order, in *frames*, whose acceptance is cumulative.
 //!
+//! A message that its subscriber has been sent may be acknowledged, and its item deleted, before it is kept here. So it is *held*, with what follows for the same heir, until
+//! then, or until something comes that somebody waits for in any case; nothing that is said to anybody waits longer for that than for the own disk.
+//!
 //! | what | how |
 //! | --- | --- |
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
 //! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
 //! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted. Who is no pick any more is told to drop it |
 //!
-//! Owner: the shard. Invariants: each pick has been sent every entry of the tail, in order, so the death of another one makes nothing to be sent again, which would
+//! Owner: the shard. Invariants: each pick has been sent every entry of the tail, or has it held, in order, so the death of another one makes nothing to be sent again, which would
 //! bring back items that are deleted; a complete copy has been sent everything since it was begun; stable never falls.
 //!
 //! Tests to read first: `tests::a_submission_is_stable_when_it_is_kept_here_and_at_the_heir` and
 //! `tests::what_is_stable_is_on_two_nodes_and_copies_become_complete`.
 
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +27,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use holdfast_raft::{NodeId, heir_of};
-use holdfast_storage::OwnerId;
+use holdfast_storage::{ItemId, OwnerId};
+
+use held::Held;
 
 /// The place of a live node in the tables of the shard, below 64: its bit in a set.
 pub type Slot = u8;
@@ -78,8 +84,24 @@ pub struct Copied<E> {
     pub entry: E,
     /// How long it is, about.
     pub bytes: usize,
-    /// Its owner is gone with it.
-    pub ends: bool,
+    pub effect: Effect,
+}
+
+/// What becomes of the owner with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It has the item. `passing`: its client has been sent it, and it is gone as soon as that acknowledges.
+    Put {
+        item: ItemId,
+        passing: bool,
+    },
+    /// It has not.
+    Delete {
+        item: ItemId,
+    },
+    /// It is gone.
+    End,
+    Other,
 }
 
 /// What goes to an heir as one frame. Whoever sends it says [`Sending::accepted`] with its number.
@@ -117,6 +139,8 @@ struct Owner {
     complete: u64,
     /// Which of them were told that the copy begins, since they are picks.
     begun: u64,
+    /// The last of its items that any of them was sent. Items have ever greater numbers.
+    last_item: ItemId,
 }
 
 impl Owner {
@@ -139,9 +163,9 @@ struct Sent {
 }
 
 /// What goes to one heir.
-#[derive(Default)]
-struct Stream {
+struct Stream<E> {
     under_way: VecDeque<Sent>,
+    held: Held<E>,
     /// Bytes of a fill among them.
     fill_bytes: usize,
     to_fill: VecDeque<OwnerId>,
@@ -151,10 +175,25 @@ struct Stream {
     making: bool,
 }
 
-impl Stream {
+impl<E> Default for Stream<E> {
+    fn default() -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            held: Held::default(),
+            fill_bytes: 0,
+            to_fill: VecDeque::new(),
+            to_drop: VecDeque::new(),
+            work: None,
+            making: false,
+        }
+    }
+}
+
+impl<E> Stream<E> {
     /// The first submission that it has not all accepted.
     fn first_unaccepted(&self) -> Option<u64> {
-        self.under_way.iter().find_map(|sent| sent.first)
+        let sent = self.under_way.iter().find_map(|sent| sent.first);
+        sent.into_iter().chain(self.held.submission()).min()
     }
 
     /// Notes a new frame. Those before it are accepted with it at the latest, so that none of them needs a later submission than it does.
@@ -171,7 +210,7 @@ impl Stream {
 pub struct Sending<E> {
     heirs: Heirs,
     owners: HashMap<OwnerId, Owner>,
-    streams: BTreeMap<Slot, Stream>,
+    streams: BTreeMap<Slot, Stream<E>>,
     /// What is not stable, with its submission.
     tail: VecDeque<(u64, Copied<E>)>,
     tail_bytes: usize,
@@ -215,7 +254,7 @@ impl<E: Clone> Sending<E> {
         for heir in slots_of(picks) {
             self.streams.entry(heir).or_default().to_fill.push_back(owner);
         }
-        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0 });
+        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, last_item: 0 });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
@@ -233,7 +272,7 @@ impl<E: Clone> Sending<E> {
             let Some(picks) = self.owners.get(&copied.owner).map(|owner| owner.picks) else {
                 continue;
             };
-            if copied.ends {
+            if copied.effect == Effect::End {
                 self.end(copied.owner);
             }
             if picks == 0 {
@@ -242,7 +281,7 @@ impl<E: Clone> Sending<E> {
                 }
                 self.homeless.get_or_insert(submission);
             }
-            slots_of(picks).for_each(|heir| self.write(&mut frames, heir, Some(submission), &copied));
+            slots_of(picks).for_each(|heir| self.send(&mut frames, heir, submission, &copied));
             self.tail_bytes += copied.bytes;
             self.tail.push_back((submission, copied));
         }
@@ -267,6 +306,38 @@ impl<E: Clone> Sending<E> {
         }
     }
 
+    /// Holds an entry, or writes it, behind what is held.
+    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>) {
+        let held = &mut self.streams.entry(heir).or_default().held;
+        let is_new = |item: ItemId| self.owners.get(&copied.owner).is_some_and(|owner| item > owner.last_item);
+        let holds = match copied.effect {
+            // The heir has nothing of an item that was held from its first entry on.
+            Effect::Delete { item } if is_new(item) && held.cancel(copied.owner, item) => return,
+            Effect::Delete { .. } => !held.is_empty(),
+            Effect::Put { item, passing } => passing && (is_new(item) || !held.is_empty()),
+            Effect::End | Effect::Other => false,
+        };
+        if holds && !held.is_full() {
+            return held.push(submission, copied.clone());
+        }
+        self.release(frames, heir, u64::MAX);
+        self.write(frames, heir, Some(submission), copied);
+    }
+
+    /// Writes what is held and not of a later submission than `up_to`.
+    fn release(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, up_to: u64) {
+        while let Some((submission, copied)) = self.streams.get_mut(&heir).and_then(|stream| stream.held.pop(up_to)) {
+            self.write(frames, heir, Some(submission), &copied);
+        }
+    }
+
+    fn release_all(&mut self, up_to: u64) -> Vec<Frame<E>> {
+        let mut frames = Vec::new();
+        let heirs: Vec<Slot> = self.streams.keys().copied().collect();
+        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, up_to));
+        frames
+    }
+
     fn write(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
         let stream = self.streams.entry(heir).or_default();
         let open = frames.iter_mut().rev().find(|frame| frame.heir == heir).filter(|open| open.bytes < FRAME_BYTES);
@@ -281,7 +352,11 @@ impl<E: Clone> Sending<E> {
         };
         frame.entries.push(copied.entry.clone());
         // That the copy begins may be said in front of it.
-        let begin = self.owners.get(&copied.owner).filter(|owner| owner.begun >> heir & 1 == 0);
+        let mut owner = self.owners.get_mut(&copied.owner);
+        if let (Some(owner), Effect::Put { item, .. }) = (&mut owner, copied.effect) {
+            owner.last_item = owner.last_item.max(item);
+        }
+        let begin = owner.filter(|owner| owner.begun >> heir & 1 == 0);
         frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
@@ -301,6 +376,7 @@ impl<E: Clone> Sending<E> {
             |owner: &OwnerId, owners: &HashMap<OwnerId, Owner>| owners.get(owner).map_or(0, |owner| owner.picks);
         let before: HashMap<OwnerId, u64> =
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
+        let mut released = self.release_all(u64::MAX);
         self.heirs = heirs;
         self.pick_anew();
         let mut frames = Vec::new();
@@ -311,7 +387,9 @@ impl<E: Clone> Sending<E> {
         }
         self.tail = tail;
         self.look_for_homeless();
-        frames
+        // The tail begins with earlier submissions, which no frame has behind later ones.
+        released.append(&mut frames);
+        released
     }
 
     fn pick_anew(&mut self) {
@@ -368,10 +446,12 @@ impl<E: Clone> Sending<E> {
 
 /// What is stable.
 impl<E: Clone> Sending<E> {
-    /// Everything up to a submission is kept here.
-    pub fn kept(&mut self, submission: u64) {
+    /// Everything up to a submission is kept here. Returns what was held until then.
+    pub fn kept(&mut self, submission: u64) -> Vec<Frame<E>> {
         self.kept = self.kept.max(submission);
+        let frames = self.release_all(self.kept);
         self.settle();
+        frames
     }
 
     /// An heir has accepted every frame up to a number.
@@ -408,8 +488,11 @@ impl<E: Clone> Sending<E> {
 
     /// What an heir has not accepted, in bytes and in entries.
     pub fn lag(&self, heir: Slot) -> (usize, usize) {
-        let under_way = self.streams.get(&heir).into_iter().flat_map(|stream| &stream.under_way);
-        under_way.fold((0, 0), |(bytes, records), sent| (bytes + sent.bytes, records + sent.records))
+        let Some(stream) = self.streams.get(&heir) else {
+            return (0, 0);
+        };
+        let under_way = stream.under_way.iter();
+        under_way.fold(stream.held.size(), |(bytes, records), sent| (bytes + sent.bytes, records + sent.records))
     }
 
     /// Owners that no heir was sent completely.
@@ -466,8 +549,12 @@ impl<E: Clone> Sending<E> {
                 owner.complete |= 1 << work.heir;
             }
         }
+        // It is as of now, so it comes behind what is held.
+        let mut released = Vec::new();
+        self.release(&mut released, work.heir, u64::MAX);
         entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
-        frames
+        released.append(&mut frames);
+        released
     }
 
     /// The fill that has just ended: every owner is completely with its pick in next. Told once.

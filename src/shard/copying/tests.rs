@@ -95,6 +95,26 @@ fn a_turn_of_a_session_becomes_a_frame_for_its_heir() {
 }
 
 #[test]
+fn a_message_that_its_subscriber_has_been_sent_waits_for_its_acknowledgement_or_the_disk() {
+    let sent = |position| {
+        let item = Item::Message { queued: &queued(position, true), packet_id: PacketId::new(1) };
+        put(O, position, item, Some(message(position)))
+    };
+    let mut copying = Copying::default();
+    copying.sending.change(heirs());
+    copying.add(O, &"c".into(), 5, true);
+    submit(&mut copying, 1, &[header(O, "c", 5)]);
+    assert!(submit(&mut copying, 2, &[sent(1), sent(2)]).is_empty());
+    assert!(submit(&mut copying, 3, &[Entry::Delete { owner: O, item: 1 }]).is_empty());
+    let frames = copying.kept(2);
+    assert_eq!(heard(&mut copying, &frames), ["put 2 with body"]);
+    assert!(submit(&mut copying, 4, &[sent(3)]).is_empty());
+    let received = journal::encode_item(Item::Received { packet_id: PacketId::new(1).expect("not 0") });
+    let received = Entry::Put { owner: O, item: 4, value: received, body: None };
+    assert_eq!(submit(&mut copying, 5, &[received]), ["put 3 with body", "put 4"], "PUBREL waits for it");
+}
+
+#[test]
 fn what_was_found_at_a_start_begins_at_the_heir_before_anything_is_said_of_it() {
     let mut copying = Copying::default();
     copying.add(O, &"c".into(), 5, false);
