@@ -362,7 +362,8 @@ impl Shard {
     /// An heir has accepted every frame up to a number.
     pub(super) fn copies_accepted(&mut self, heir: NodeSlot, number: u64) {
         let Some(copying) = &mut self.keeping.copying else { return };
-        copying.sending.accepted(heir, number);
+        let frames = copying.sending.accepted(heir, number);
+        self.send_copies(frames);
         self.settle_stable();
         self.look_whether_filled();
     }

@@ -4,7 +4,7 @@
 //! and not stale are its *picks*. What a turn writes down of it goes to each pick, in order, in *frames*, whose acceptance is cumulative.
 //!
 //! A message that its subscriber has been sent may be acknowledged, and its item deleted, before it is kept here. So it is *held*, with what follows for the same heir, until
-//! then, or until something comes that somebody waits for in any case; nothing that is said to anybody waits longer for that than for the own disk.
+//! it is kept and the heir has accepted what it was sent before, as what comes while a disk is busy waits for its next sync anyway; or until something comes that does not pass.
 //!
 //! | what | how |
 //! | --- | --- |
@@ -269,7 +269,7 @@ impl<E: Clone> Sending<E> {
     pub fn submit(&mut self, submission: u64, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
         let mut frames = Vec::new();
         for copied in entries {
-            let Some(picks) = self.owners.get(&copied.owner).map(|owner| owner.picks) else {
+            let Some(&Owner { picks, last_item, .. }) = self.owners.get(&copied.owner) else {
                 continue;
             };
             if copied.effect == Effect::End {
@@ -281,7 +281,7 @@ impl<E: Clone> Sending<E> {
                 }
                 self.homeless.get_or_insert(submission);
             }
-            slots_of(picks).for_each(|heir| self.send(&mut frames, heir, submission, &copied));
+            slots_of(picks).for_each(|heir| self.send(&mut frames, heir, submission, &copied, last_item));
             self.tail_bytes += copied.bytes;
             self.tail.push_back((submission, copied));
         }
@@ -306,10 +306,10 @@ impl<E: Clone> Sending<E> {
         }
     }
 
-    /// Holds an entry, or writes it, behind what is held.
-    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>) {
+    /// Holds an entry, or writes it, behind what is held. `last_item`: of its owner.
+    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>, last_item: ItemId) {
         let held = &mut self.streams.entry(heir).or_default().held;
-        let is_new = |item: ItemId| self.owners.get(&copied.owner).is_some_and(|owner| item > owner.last_item);
+        let is_new = |item: ItemId| item > last_item;
         let holds = match copied.effect {
             // The heir has nothing of an item that was held from its first entry on.
             Effect::Delete { item } if is_new(item) && held.cancel(copied.owner, item) => return,
@@ -331,10 +331,13 @@ impl<E: Clone> Sending<E> {
         }
     }
 
-    fn release_all(&mut self, up_to: u64) -> Vec<Frame<E>> {
+    /// Writes what is held and kept, of heirs that have accepted all else.
+    fn release_kept(&mut self) -> Vec<Frame<E>> {
         let mut frames = Vec::new();
-        let heirs: Vec<Slot> = self.streams.keys().copied().collect();
-        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, up_to));
+        let waits =
+            |stream: &Stream<E>| !stream.held.is_empty() && stream.under_way.iter().all(|sent| sent.first.is_none());
+        let heirs: Vec<Slot> = self.streams.iter().filter(|(_, stream)| waits(stream)).map(|(heir, _)| *heir).collect();
+        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, self.kept));
         frames
     }
 
@@ -376,7 +379,10 @@ impl<E: Clone> Sending<E> {
             |owner: &OwnerId, owners: &HashMap<OwnerId, Owner>| owners.get(owner).map_or(0, |owner| owner.picks);
         let before: HashMap<OwnerId, u64> =
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
-        let mut released = self.release_all(u64::MAX);
+        let mut released = Vec::new();
+        for heir in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.release(&mut released, heir, u64::MAX);
+        }
         self.heirs = heirs;
         self.pick_anew();
         let mut frames = Vec::new();
@@ -446,25 +452,27 @@ impl<E: Clone> Sending<E> {
 
 /// What is stable.
 impl<E: Clone> Sending<E> {
-    /// Everything up to a submission is kept here. Returns what was held until then.
+    /// Everything up to a submission is kept here. Returns what was held for that.
     pub fn kept(&mut self, submission: u64) -> Vec<Frame<E>> {
         self.kept = self.kept.max(submission);
-        let frames = self.release_all(self.kept);
+        let frames = self.release_kept();
         self.settle();
         frames
     }
 
-    /// An heir has accepted every frame up to a number.
-    pub fn accepted(&mut self, heir: Slot, number: u64) {
+    /// An heir has accepted every frame up to a number. Returns what was held for that.
+    pub fn accepted(&mut self, heir: Slot, number: u64) -> Vec<Frame<E>> {
         let Some(stream) = self.streams.get_mut(&heir) else {
-            return;
+            return Vec::new();
         };
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
             if sent.first.is_none() {
                 stream.fill_bytes -= sent.bytes;
             }
         }
+        let frames = self.release_kept();
         self.settle();
+        frames
     }
 
     fn settle(&mut self) {

@@ -104,6 +104,7 @@ fn a_message_that_its_subscriber_has_been_sent_waits_for_its_acknowledgement_or_
     copying.sending.change(heirs());
     copying.add(O, &"c".into(), 5, true);
     submit(&mut copying, 1, &[header(O, "c", 5)]);
+    copying.sending.accepted(B, u64::MAX);
     assert!(submit(&mut copying, 2, &[sent(1), sent(2)]).is_empty());
     assert!(submit(&mut copying, 3, &[Entry::Delete { owner: O, item: 1 }]).is_empty());
     let frames = copying.kept(2);

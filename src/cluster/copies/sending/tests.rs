@@ -215,7 +215,9 @@ fn a_message_that_is_acknowledged_before_it_is_kept_goes_nowhere() {
     assert_eq!(submit(&mut sending, 4, &["delete 2"]).len(), 1, "there is nothing that it could follow");
     assert!(submit(&mut sending, 5, &["pass 4"]).is_empty());
     assert!(submit(&mut sending, 6, &["delete 9"]).is_empty(), "it follows");
-    assert_eq!(plain(sending.kept(6)), [(2, 3, vec!["pass 4", "delete 9"])]);
+    assert!(plain(sending.kept(6)).is_empty(), "the heir is still busy with the fourth");
+    assert_eq!(plain(sending.accepted(2, 2)), [(2, 3, vec!["pass 4", "delete 9"])]);
+    assert_eq!(sending.stable(), 4);
     sending.accepted(2, 3);
     assert_eq!((sending.stable(), sending.unstable_bytes()), (6, 0));
 }
@@ -522,10 +524,12 @@ impl World {
         let Some(heir) = self.live.get_mut(&node) else {
             return;
         };
+        let mut released = Vec::new();
         for frame in heir.queue.drain(..frames.min(heir.queue.len())).collect::<Vec<_>>() {
             frame.entries.into_iter().for_each(|(owner, entry)| heir.take(owner, entry));
-            self.sending.accepted(node.0 as Slot, frame.number);
+            released.append(&mut self.sending.accepted(node.0 as Slot, frame.number));
         }
+        self.send(released);
     }
 
     fn destroy(&mut self, node: NodeId) {
