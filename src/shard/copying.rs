@@ -186,9 +186,9 @@ impl Copying {
         }
     }
 
-    /// Whether there may be something to fill.
-    pub fn fills(&self) -> bool {
-        self.fills
+    /// Whether there may be something to fill, or to send that was held.
+    pub fn has_work(&self) -> bool {
+        self.fills || self.sending.has_released()
     }
 
     /// Whether it is a session of this shard.
@@ -205,11 +205,6 @@ impl Copying {
             }
         }
         self.sending.submit(submission, self.turn.drain(..))
-    }
-
-    /// Everything up to a submission is kept. Returns what goes to the heirs therefore.
-    fn kept(&mut self, submission: u64) -> Vec<Frame<Piece>> {
-        self.sending.kept(submission)
     }
 
     pub fn stable(&self) -> u64 {
@@ -334,6 +329,8 @@ impl Shard {
                 self.kept(submission);
             }
         }
+        let released = self.keeping.copying.as_mut().map(|copying| copying.sending.released());
+        self.send_copies(released.unwrap_or_default());
         self.fill_copies();
     }
 
@@ -354,16 +351,23 @@ impl Shard {
     /// Everything up to a submission is kept here.
     pub(super) fn copies_kept(&mut self, submission: u64) {
         let Some(copying) = &mut self.keeping.copying else { return };
-        let frames = copying.kept(submission);
-        self.send_copies(frames);
+        copying.sending.kept(submission);
+        self.wake_to_release();
         self.settle_stable();
+    }
+
+    /// What was held goes at the end of this turn.
+    fn wake_to_release(&mut self) {
+        if self.keeping.copying.as_ref().is_some_and(|copying| copying.sending.has_released()) {
+            self.wake_flusher();
+        }
     }
 
     /// An heir has accepted every frame up to a number.
     pub(super) fn copies_accepted(&mut self, heir: NodeSlot, number: u64) {
         let Some(copying) = &mut self.keeping.copying else { return };
-        let frames = copying.sending.accepted(heir, number);
-        self.send_copies(frames);
+        copying.sending.accepted(heir, number);
+        self.wake_to_release();
         self.settle_stable();
         self.look_whether_filled();
     }

@@ -196,6 +196,12 @@ impl<E> Stream<E> {
         sent.into_iter().chain(self.held.submission()).min()
     }
 
+    /// Whether it may be sent what is held of submissions up to `kept`, and there is such.
+    fn is_released(&self, kept: u64) -> bool {
+        let is_kept = self.held.submission().is_some_and(|submission| submission <= kept);
+        is_kept && self.under_way.iter().all(|sent| sent.first.is_none())
+    }
+
     /// Notes a new frame. Those before it are accepted with it at the latest, so that none of them needs a later submission than it does.
     fn send(&mut self, number: u64, first: Option<u64>) {
         if let Some(first) = first {
@@ -331,16 +337,6 @@ impl<E: Clone> Sending<E> {
         }
     }
 
-    /// Writes what is held and kept, of heirs that have accepted all else.
-    fn release_kept(&mut self) -> Vec<Frame<E>> {
-        let mut frames = Vec::new();
-        let waits =
-            |stream: &Stream<E>| !stream.held.is_empty() && stream.under_way.iter().all(|sent| sent.first.is_none());
-        let heirs: Vec<Slot> = self.streams.iter().filter(|(_, stream)| waits(stream)).map(|(heir, _)| *heir).collect();
-        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, self.kept));
-        frames
-    }
-
     fn write(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
         let stream = self.streams.entry(heir).or_default();
         let open = frames.iter_mut().rev().find(|frame| frame.heir == heir).filter(|open| open.bytes < FRAME_BYTES);
@@ -452,26 +448,36 @@ impl<E: Clone> Sending<E> {
 
 /// What is stable.
 impl<E: Clone> Sending<E> {
-    /// Everything up to a submission is kept here. Returns what was held for that.
-    pub fn kept(&mut self, submission: u64) -> Vec<Frame<E>> {
+    /// Everything up to a submission is kept here.
+    pub fn kept(&mut self, submission: u64) {
         self.kept = self.kept.max(submission);
-        let frames = self.release_kept();
         self.settle();
-        frames
     }
 
-    /// An heir has accepted every frame up to a number. Returns what was held for that.
-    pub fn accepted(&mut self, heir: Slot, number: u64) -> Vec<Frame<E>> {
+    /// An heir has accepted every frame up to a number.
+    pub fn accepted(&mut self, heir: Slot, number: u64) {
         let Some(stream) = self.streams.get_mut(&heir) else {
-            return Vec::new();
+            return;
         };
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
             if sent.first.is_none() {
                 stream.fill_bytes -= sent.bytes;
             }
         }
-        let frames = self.release_kept();
         self.settle();
+    }
+
+    /// Whether something need not be held any more: it is kept here, and its heir has accepted all that it was sent.
+    pub fn has_released(&self) -> bool {
+        self.streams.values().any(|stream| stream.is_released(self.kept))
+    }
+
+    /// Writes what need not be held any more. To be asked for at the end of a turn, when the acknowledgements are in that have come meanwhile.
+    pub fn released(&mut self) -> Vec<Frame<E>> {
+        let mut frames = Vec::new();
+        let released = self.streams.iter().filter(|(_, stream)| stream.is_released(self.kept));
+        let heirs: Vec<Slot> = released.map(|(heir, _)| *heir).collect();
+        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, self.kept));
         frames
     }
 

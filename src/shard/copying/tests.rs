@@ -86,7 +86,7 @@ fn a_turn_of_a_session_becomes_a_frame_for_its_heir() {
     let entries = [header(O, "c", 5), other, put_of(1)];
     assert_eq!(submit(&mut copying, 1, &entries), ["begin c 5", "complete", "put 1 with body"]);
     assert_eq!(submit(&mut copying, 2, &[Entry::Delete { owner: O, item: 1 }]), ["delete 1"]);
-    copying.kept(2);
+    copying.sending.kept(2);
     assert_eq!(copying.stable(), 0);
     copying.sending.accepted(B, u64::MAX);
     assert_eq!((copying.stable(), copying.unstable_bytes()), (2, 0));
@@ -107,7 +107,8 @@ fn a_message_that_its_subscriber_has_been_sent_waits_for_its_acknowledgement_or_
     copying.sending.accepted(B, u64::MAX);
     assert!(submit(&mut copying, 2, &[sent(1), sent(2)]).is_empty());
     assert!(submit(&mut copying, 3, &[Entry::Delete { owner: O, item: 1 }]).is_empty());
-    let frames = copying.kept(2);
+    copying.sending.kept(2);
+    let frames = copying.sending.released();
     assert_eq!(heard(&mut copying, &frames), ["put 2 with body"]);
     assert!(submit(&mut copying, 4, &[sent(3)]).is_empty());
     let received = journal::encode_item(Item::Received { packet_id: PacketId::new(1).expect("not 0") });

@@ -206,17 +206,24 @@ fn a_message_that_is_acknowledged_before_it_is_kept_goes_nowhere() {
     assert!(submit(&mut sending, 1, &["pass 1", "pass 2"]).is_empty());
     assert_eq!((sending.lag(2), sending.unstable_bytes()), ((12, 2), 12));
     assert!(submit(&mut sending, 2, &["delete 1", "pass 3"]).is_empty());
-    assert_eq!(plain(sending.kept(1)), [(2, 1, vec!["pass 2"])], "the third is not kept");
+    assert!(!sending.has_released());
+    sending.kept(1);
+    assert!(sending.has_released());
+    assert_eq!(plain(sending.released()), [(2, 1, vec!["pass 2"])], "the third is not kept");
     assert!(submit(&mut sending, 3, &["delete 3"]).is_empty());
     sending.accepted(2, 1);
     assert_eq!(sending.stable(), 1, "no more is kept");
-    assert!(plain(sending.kept(3)).is_empty());
+    sending.kept(3);
+    assert!(plain(sending.released()).is_empty());
     assert_eq!((sending.stable(), sending.lag(2)), (3, (0, 0)), "there is nothing of it that the heir lacks");
     assert_eq!(submit(&mut sending, 4, &["delete 2"]).len(), 1, "there is nothing that it could follow");
     assert!(submit(&mut sending, 5, &["pass 4"]).is_empty());
     assert!(submit(&mut sending, 6, &["delete 9"]).is_empty(), "it follows");
-    assert!(plain(sending.kept(6)).is_empty(), "the heir is still busy with the fourth");
-    assert_eq!(plain(sending.accepted(2, 2)), [(2, 3, vec!["pass 4", "delete 9"])]);
+    sending.kept(6);
+    assert!(!sending.has_released(), "the heir is still busy with the fourth");
+    assert!(plain(sending.released()).is_empty());
+    sending.accepted(2, 2);
+    assert_eq!(plain(sending.released()), [(2, 3, vec!["pass 4", "delete 9"])]);
     assert_eq!(sending.stable(), 4);
     sending.accepted(2, 3);
     assert_eq!((sending.stable(), sending.unstable_bytes()), (6, 0));
@@ -362,6 +369,7 @@ enum Op {
     End(usize),
     Submit,
     Keep(u64),
+    Release,
     Accept(usize, usize),
     Destroy(usize),
     Return(usize),
@@ -379,6 +387,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<usize>().prop_map(Op::End),
         6 => Just(Op::Submit),
         3 => (0..3_u64).prop_map(Op::Keep),
+        3 => Just(Op::Release),
         6 => (0..4_usize, 1..4_usize).prop_map(|(node, frames)| Op::Accept(node, frames)),
         1 => (0..4_usize).prop_map(Op::Destroy),
         1 => (0..4_usize).prop_map(Op::Return),
@@ -441,8 +450,9 @@ impl World {
                 world.write(owner, Entry::Drop);
             }),
             Op::Submit => self.submit(),
-            Op::Keep(behind) => {
-                let frames = self.sending.kept(self.submission.saturating_sub(behind));
+            Op::Keep(behind) => self.sending.kept(self.submission.saturating_sub(behind)),
+            Op::Release => {
+                let frames = self.sending.released();
                 self.send(frames);
             }
             Op::Accept(node, frames) => self.accept(NODES[node], frames),
@@ -524,12 +534,10 @@ impl World {
         let Some(heir) = self.live.get_mut(&node) else {
             return;
         };
-        let mut released = Vec::new();
         for frame in heir.queue.drain(..frames.min(heir.queue.len())).collect::<Vec<_>>() {
             frame.entries.into_iter().for_each(|(owner, entry)| heir.take(owner, entry));
-            released.append(&mut self.sending.accepted(node.0 as Slot, frame.number));
+            self.sending.accepted(node.0 as Slot, frame.number);
         }
-        self.send(released);
     }
 
     fn destroy(&mut self, node: NodeId) {
@@ -633,6 +641,8 @@ impl World {
         self.run(Op::Fill);
         loop {
             NODES.iter().for_each(|node| self.accept(*node, usize::MAX));
+            self.run(Op::Keep(0));
+            self.run(Op::Release);
             let before = (self.sending.number, self.next.clone());
             self.run(Op::Work(true));
             self.run(Op::Filled);
