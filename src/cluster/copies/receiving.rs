@@ -171,7 +171,7 @@ impl Copies {
     /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there is one too many, as damage may leave behind.
     pub fn restore_session(&mut self, home: Home, owner: OwnerId, copied: Copied) -> Option<OwnerId> {
         let of_home = self.homes.entry(home).or_default();
-        let mut copies: Vec<Copied> = of_home.remove(owner).into_iter().chain([copied]).collect();
+        let mut copies: Vec<Copied> = of_home.remove(owner).chain([copied]).collect();
         copies.sort_unstable_by_key(|copied| copied.owner);
         let newest = copies.pop()?;
         let earlier = copies.iter().rposition(|copied| copied.complete && !newest.complete);

@@ -493,7 +493,7 @@ impl World {
         let (number, at) = (self.number, self.submission + 1);
         let items = &mut self.sessions.get_mut(&owner).expect("it is there").items;
         let item = items.keys().nth(which as usize / 2).copied();
-        if which % 2 == 0
+        if which.is_multiple_of(2)
             && let Some(item) = item
         {
             let version = items.remove(&item).expect("it is there");
