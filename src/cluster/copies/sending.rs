@@ -275,7 +275,7 @@ impl<E: Clone> Sending<E> {
     pub fn submit(&mut self, submission: u64, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
         let mut frames = Vec::new();
         for copied in entries {
-            let Some(&Owner { picks, last_item, .. }) = self.owners.get(&copied.owner) else {
+            let Some(&Owner { picks, complete, last_item, .. }) = self.owners.get(&copied.owner) else {
                 continue;
             };
             if copied.effect == Effect::End {
@@ -287,7 +287,11 @@ impl<E: Clone> Sending<E> {
                 }
                 self.homeless.get_or_insert(submission);
             }
-            slots_of(picks).for_each(|heir| self.send(&mut frames, heir, submission, &copied, last_item));
+            for heir in slots_of(picks) {
+                // Who is being filled may have an older copy too, and has to hear of every deletion.
+                let known = if complete >> heir & 1 == 1 { last_item } else { ItemId::MAX };
+                self.send(&mut frames, heir, submission, &copied, known);
+            }
             self.tail_bytes += copied.bytes;
             self.tail.push_back((submission, copied));
         }
@@ -312,10 +316,10 @@ impl<E: Clone> Sending<E> {
         }
     }
 
-    /// Holds an entry, or writes it, behind what is held. `last_item`: of its owner.
-    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>, last_item: ItemId) {
+    /// Holds an entry, or writes it, behind what is held. `known`: the last item of the owner that the heir may have.
+    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>, known: ItemId) {
         let held = &mut self.streams.entry(heir).or_default().held;
-        let is_new = |item: ItemId| item > last_item;
+        let is_new = |item: ItemId| item > known;
         let holds = match copied.effect {
             // The heir has nothing of an item that was held from its first entry on.
             Effect::Delete { item } if is_new(item) && held.cancel(copied.owner, item) => return,

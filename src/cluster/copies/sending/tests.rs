@@ -253,13 +253,11 @@ fn what_somebody_waits_for_takes_what_is_held_with_it() {
 fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
     let mut sending = Sending::default();
     sending.change(heirs(&[B], &[], None));
-    sending.add(O, "c".into());
+    sending.begin(O, "c".into());
+    sending.add(OwnerId(2), "d".into());
     assert!(submit(&mut sending, 1, &["pass 1"]).is_empty());
-    let work = sending.next_work(|_| true).expect("it lacks the session");
-    assert_eq!(
-        make(&mut sending, work, &["begin", "put 1", "complete"], true),
-        ["pass 1", "begin", "put 1", "complete"]
-    );
+    let work = sending.next_work(|_| true).expect("it lacks the other session");
+    assert_eq!(make(&mut sending, work, &["begin", "complete"], true), ["pass 1", "begin", "complete"]);
     assert!(submit(&mut sending, 2, &["pass 2"]).is_empty());
     assert_eq!(submit(&mut sending, 3, &["delete 1"]), [], "it follows what is held");
     assert_eq!(plain(sending.change(heirs(&[B], &[], None)))[0].2, ["pass 2", "delete 1"]);
@@ -268,6 +266,27 @@ fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
     sending.kept(4);
     assert_eq!(sending.stable(), 0);
     assert_eq!(plain(sending.change(heirs(&[], &[C], Some(1))))[0].2, ["pass 1", "pass 2", "delete 1", "pass 3"]);
+}
+
+#[test]
+fn who_is_filled_hears_of_every_deletion() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.add(O, "c".into());
+    // It may have been there before, and in the copy that the heir has of an earlier life of its home.
+    assert_eq!(submit(&mut sending, 1, &["pass 1"]).len(), 1);
+    sending.begin(OwnerId(2), "d".into());
+    assert!(sending.submit(2, [copied(OwnerId(2), "pass 1")]).is_empty());
+    assert!(submit(&mut sending, 3, &["pass 2", "delete 2"]).is_empty());
+    sending.accepted(2, u64::MAX);
+    sending.kept(3);
+    assert_eq!(plain(sending.released())[0].2, ["pass 1", "pass 2", "delete 2"]);
+    let work = sending.next_work(|_| true).expect("it lacks the session");
+    make(&mut sending, work, &["begin", "complete"], true);
+    assert!(submit(&mut sending, 4, &["pass 3"]).is_empty());
+    assert!(submit(&mut sending, 5, &["delete 3"]).is_empty());
+    sending.kept(5);
+    assert!(!sending.has_released(), "nothing is left");
 }
 
 #[test]
