@@ -28,9 +28,9 @@ struct Arguments {
     /// Address of the broker
     #[arg(long, global = true, default_value = "127.0.0.1:1883")]
     addr: SocketAddr,
-    /// Process whose CPU and memory are read
-    #[arg(long, global = true)]
-    broker_pid: Option<u32>,
+    /// Processes whose CPU and memory are read
+    #[arg(long, global = true, value_delimiter = ',')]
+    broker_pid: Vec<u32>,
     /// Folder of the broker whose size on disk is read
     #[arg(long, global = true)]
     folder: Option<PathBuf>,

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 /// What is measured beside the load itself.
 pub struct Subject {
-    pub broker: Option<u32>,
+    /// The processes of the broker, which count as one.
+    pub broker: Vec<u32>,
     pub folder: Option<PathBuf>,
 }
 
@@ -23,16 +24,21 @@ pub struct Sample {
 
 impl Subject {
     pub fn sample(&self) -> Sample {
-        let broker = self.broker.map(|pid| pid.to_string());
         Sample {
             at: Instant::now(),
-            broker_cpu_s: broker.as_deref().and_then(process_cpu_s),
+            broker_cpu_s: self.sum(|pid| process_cpu_s(&pid.to_string())),
             own_cpu_s: process_cpu_s("self").unwrap_or(0.0),
             machine_cpu_s: machine_cpu_s().unwrap_or(0.0),
-            rss_bytes: broker.as_deref().and_then(|pid| counter(pid, "status", "VmRSS:")).map(|kib| kib * 1024),
-            written_bytes: broker.as_deref().and_then(|pid| counter(pid, "io", "write_bytes:")),
+            rss_bytes: self.sum(|pid| counter(pid, "status", "VmRSS:")).map(|kib| kib * 1024),
+            written_bytes: self.sum(|pid| counter(pid, "io", "write_bytes:")),
             disk_bytes: self.folder.as_deref().map(disk_bytes),
         }
+    }
+
+    /// Of all processes, if there are any and each can be asked.
+    fn sum<T: std::iter::Sum>(&self, of_process: impl Fn(u32) -> Option<T>) -> Option<T> {
+        let sum = self.broker.iter().map(|pid| of_process(*pid)).sum::<Option<T>>();
+        sum.filter(|_| !self.broker.is_empty())
     }
 }
 
@@ -85,7 +91,7 @@ pub fn machine_cpu_s() -> Option<f64> {
     Some(ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / ticks_per_s())
 }
 
-fn counter(pid: &str, file: &str, key: &str) -> Option<u64> {
+fn counter(pid: u32, file: &str, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,6 +1,7 @@
 //! Pairs: each publisher has a subscriber of its own, whose session is persistent (or clean). Closed loop: a publisher goes on as long as
 //! less than its window is without PUBACK and less than twice the window has not come to the subscriber yet.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -26,6 +27,12 @@ pub struct Options {
     /// Subscribers with clean sessions
     #[arg(long)]
     pub clean: bool,
+    /// The nodes of the publishers, in turn, instead of --addr
+    #[arg(long, value_delimiter = ',')]
+    pub pub_addr: Vec<SocketAddr>,
+    /// The same of the subscribers
+    #[arg(long, value_delimiter = ',')]
+    pub sub_addr: Vec<SocketAddr>,
 }
 
 struct Pairs {
@@ -96,8 +103,9 @@ pub fn run(net: &mut Net, subject: &Subject, size: usize, options: &Options, pat
     let pairs = options.pairs;
     let mut opening = Opening::default();
     for pair in 0..pairs {
-        opening.add(pair, session(pair), options.clean, Some(topic(pair)));
-        opening.add(pairs + pair, format!("publisher-{pair}"), true, None);
+        let at = |nodes: &[SocketAddr]| if nodes.is_empty() { None } else { Some(nodes[pair % nodes.len()]) };
+        opening.add_at(at(&options.sub_addr), pair, session(pair), options.clean, Some(topic(pair)));
+        opening.add_at(at(&options.pub_addr), pairs + pair, format!("publisher-{pair}"), true, None);
     }
     opening.run(net, patience)?;
     let mut load = Pairs {

@@ -1,12 +1,13 @@
 //! A publisher's window and the packet it writes again and again; the connecting of many clients.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use holdfast::mqtt::{Ack, Packet, PacketId, Properties, Publish, QoS, ReasonCode};
 
-use crate::net::{Load, Net, VERSION};
+use crate::net::{self, Load, Net, VERSION};
 
 /// Sequence number and time in the first bytes of every payload.
 pub const PAYLOAD_HEAD: usize = 16;
@@ -122,6 +123,8 @@ pub struct Opening {
 }
 
 struct Newcomer {
+    /// That of the others if it has none.
+    addr: Option<SocketAddr>,
     token: usize,
     client_id: String,
     clean: bool,
@@ -129,11 +132,23 @@ struct Newcomer {
 
 impl Opening {
     pub fn add(&mut self, token: usize, client_id: String, clean: bool, filter: Option<String>) {
+        self.add_at(None, token, client_id, clean, filter);
+    }
+
+    /// The same to an address of its own.
+    pub fn add_at(
+        &mut self,
+        addr: Option<SocketAddr>,
+        token: usize,
+        client_id: String,
+        clean: bool,
+        filter: Option<String>,
+    ) {
         if self.filters.len() <= token {
             self.filters.resize(token + 1, None);
         }
         self.filters[token] = filter;
-        self.waiting.push_back(Newcomer { token, client_id, clean });
+        self.waiting.push_back(Newcomer { addr, token, client_id, clean });
     }
 
     /// Until all are there, or nothing came for `patience`.
@@ -142,7 +157,10 @@ impl Opening {
             while self.pending < OPENING
                 && let Some(next) = self.waiting.pop_front()
             {
-                net.open(next.token, &next.client_id, next.clean)?;
+                match next.addr {
+                    Some(addr) => net.open_at(addr, next.token, &net::connect(&next.client_id, next.clean))?,
+                    None => net.open(next.token, &next.client_id, next.clean)?,
+                }
                 self.pending += 1;
             }
             if self.pending == 0 {

@@ -25,7 +25,7 @@ use holdfast_storage::{ItemId, OwnerId, Value};
 
 use crate::mqtt::{Message, MessageId};
 
-pub use sending::{Copied, Frame, Heirs, Lag, Members, Sending, Slot, Step, Work};
+pub use sending::{Copied, Effect, Frame, Heirs, Lag, Members, Sending, Slot, Step, Work};
 
 /// A shard of another node, whose sessions have copies here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,6 +17,7 @@ const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
 const MISSED: u8 = 5;
 
+const QOS_BITS: u8 = 0x03;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const SHARED: u8 = 0x10;
@@ -184,6 +185,14 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
     for id in queued.subscription_ids.as_slice() {
         out.u32(*id);
     }
+}
+
+/// Whether an item is a QoS 1 message that the client has been sent: it is gone as soon as that acknowledges.
+pub fn is_passing(value: &[u8]) -> bool {
+    let [VERSION, MESSAGE, flags, low, high, ..] = *value else {
+        return false;
+    };
+    flags & QOS_BITS == QoS::AtLeastOnce as u8 && [low, high] != [0, 0]
 }
 
 /// The id of the message of an item, if that says so: it does for messages of share groups, which no other session of the group may get.

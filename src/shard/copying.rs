@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::{HashMap, HashSet};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
-use crate::cluster::copies::{Copied, Frame, Heirs, Sending, Slot, Step, Work};
+use crate::cluster::copies::{Copied, Effect, Frame, Heirs, Sending, Slot, Step, Work};
 use crate::journal::{self, CopyWriter};
 use crate::limits;
 use crate::mqtt::{Message, MessageId};
@@ -112,13 +112,24 @@ fn bytes_of(entry: &Entry) -> usize {
     }
 }
 
+fn effect_of(entry: &Entry) -> Effect {
+    match entry {
+        entry if ends(entry) => Effect::End,
+        Entry::Put { item, value, body, .. } => {
+            Effect::Put { item: *item, passing: body.is_some() && journal::is_passing(value) }
+        }
+        Entry::Delete { item, .. } => Effect::Delete { item: *item },
+        Entry::Drop { .. } => Effect::End,
+    }
+}
+
 fn copied(entry: Entry) -> Copied<Piece> {
-    let (owner, bytes, ends) = (owner_of(&entry), bytes_of(&entry), ends(&entry));
-    Copied { owner, entry: Piece::Entry(entry), bytes, ends }
+    let (owner, bytes, effect) = (owner_of(&entry), bytes_of(&entry), effect_of(&entry));
+    Copied { owner, entry: Piece::Entry(entry), bytes, effect }
 }
 
 fn piece(owner: OwnerId, entry: Piece) -> Copied<Piece> {
-    Copied { owner, entry, bytes: ENTRY_BYTES, ends: false }
+    Copied { owner, entry, bytes: ENTRY_BYTES, effect: Effect::Other }
 }
 
 fn header(owner: OwnerId, client_id: &str, began: u64) -> Entry {
@@ -176,9 +187,9 @@ impl Copying {
         }
     }
 
-    /// Whether there may be something to fill.
-    pub fn fills(&self) -> bool {
-        self.fills
+    /// Whether there may be something to fill, or to send that was held.
+    pub fn has_work(&self) -> bool {
+        self.fills || self.sending.has_released()
     }
 
     /// Whether it is a session of this shard.
@@ -195,10 +206,6 @@ impl Copying {
             }
         }
         self.sending.submit(submission, self.turn.drain(..))
-    }
-
-    pub fn kept(&mut self, submission: u64) {
-        self.sending.kept(submission);
     }
 
     pub fn stable(&self) -> u64 {
@@ -323,6 +330,8 @@ impl Shard {
                 self.kept(submission);
             }
         }
+        let released = self.keeping.copying.as_mut().map(|copying| copying.sending.released());
+        self.send_copies(released.unwrap_or_default());
         self.fill_copies();
     }
 
@@ -340,10 +349,26 @@ impl Shard {
         }
     }
 
+    /// Everything up to a submission is kept here.
+    pub(super) fn copies_kept(&mut self, submission: u64) {
+        let Some(copying) = &mut self.keeping.copying else { return };
+        copying.sending.kept(submission);
+        self.wake_to_release();
+        self.settle_stable();
+    }
+
+    /// What was held goes at the end of this turn.
+    fn wake_to_release(&mut self) {
+        if self.keeping.copying.as_ref().is_some_and(|copying| copying.sending.has_released()) {
+            self.wake_flusher();
+        }
+    }
+
     /// An heir has accepted every frame up to a number.
     pub(super) fn copies_accepted(&mut self, heir: NodeSlot, number: u64) {
         let Some(copying) = &mut self.keeping.copying else { return };
         copying.sending.accepted(heir, number);
+        self.wake_to_release();
         self.settle_stable();
         self.look_whether_filled();
     }

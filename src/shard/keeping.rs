@@ -419,10 +419,7 @@ impl Shard {
         while let Some((_, waiting)) = self.keeping.waiting.pop_front_if(|(at, _)| *at <= submission) {
             self.waited_for(waiting);
         }
-        if let Some(copying) = &mut self.keeping.copying {
-            copying.kept(submission);
-            self.settle_stable();
-        }
+        self.copies_kept(submission);
         if self.keeping.behind {
             self.look_whether_behind();
         }

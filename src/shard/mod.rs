@@ -525,8 +525,8 @@ impl Shard {
     }
 
     fn has_to_flush(&self) -> bool {
-        let fills = self.keeping.copying.as_ref().is_some_and(|copying| copying.fills());
-        let inside = fills || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
+        let copies = self.keeping.copying.as_ref().is_some_and(|copying| copying.has_work());
+        let inside = copies || self.keeping.has_to_submit() || self.mail.iter().any(|batch| !batch.is_empty());
         let outside = !self.dirty.is_empty() || self.peers.has_dirty() || self.from_peers.has_dirty();
         inside || (outside && !self.suspended)
     }

@@ -3,6 +3,9 @@
 //! A session that is kept (an *owner*) has up to two heirs: the pick of its client id among the base and, during a fill, among next; those of them that are live
 //! and not stale are its *picks*. What a turn writes down of it goes to each pick, in order, in *frames*, whose acceptance is cumulative.
 //!
+//! A message that its subscriber has been sent may be acknowledged, and its item deleted, before it is kept here. So it is *held*, with what follows for the same heir, until
+//! it is kept and the heir has accepted what it was sent before, as what comes while a disk is busy waits for its next sync anyway; or until something comes that does not pass.
+//!
 //! | what | how |
 //! | --- | --- |
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
@@ -10,12 +13,13 @@
 //! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted |
 //! | drop | who is no pick any more is told to drop what it has, whatever else it has not accepted: it may have no room for that. Who is no heir at all any more is waited for no longer |
 //!
-//! Owner: the shard. Invariants: each pick has been sent every entry of the tail, in order, so the death of another one makes nothing to be sent again, which would
+//! Owner: the shard. Invariants: each pick has been sent every entry of the tail, or has it held, in order, so the death of another one makes nothing to be sent again, which would
 //! bring back items that are deleted; a complete copy has been sent everything since it was begun; stable never falls.
 //!
 //! Tests to read first: `tests::a_submission_is_stable_when_it_is_kept_here_and_at_the_heir` and
 //! `tests::what_is_stable_is_on_two_nodes_and_copies_become_complete`.
 
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +29,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use holdfast_raft::{NodeId, heir_of};
-use holdfast_storage::OwnerId;
+use holdfast_storage::{ItemId, OwnerId};
+
+use held::Held;
 
 /// The place of a live node in the tables of the shard, below 64: its bit in a set.
 pub type Slot = u8;
@@ -83,8 +89,24 @@ pub struct Copied<E> {
     pub entry: E,
     /// How long it is, about.
     pub bytes: usize,
-    /// Its owner is gone with it.
-    pub ends: bool,
+    pub effect: Effect,
+}
+
+/// What becomes of the owner with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It has the item. `passing`: its client has been sent it, and it is gone as soon as that acknowledges.
+    Put {
+        item: ItemId,
+        passing: bool,
+    },
+    /// It has not.
+    Delete {
+        item: ItemId,
+    },
+    /// It is gone.
+    End,
+    Other,
 }
 
 /// What goes to an heir as one frame. Whoever sends it says [`Sending::accepted`] with its number.
@@ -122,6 +144,8 @@ struct Owner {
     complete: u64,
     /// Which of them were told that the copy begins, since they are picks.
     begun: u64,
+    /// The last of its items that any of them was sent. Items have ever greater numbers.
+    last_item: ItemId,
 }
 
 impl Owner {
@@ -167,9 +191,9 @@ impl AddAssign for Lag {
 }
 
 /// What goes to one heir.
-#[derive(Default)]
-struct Stream {
+struct Stream<E> {
     under_way: VecDeque<Sent>,
+    held: Held<E>,
     /// Bytes of a fill among them.
     fill_bytes: usize,
     /// Sessions that were to be filled, and bytes that were sent for it, since the heirs last changed.
@@ -182,7 +206,23 @@ struct Stream {
     making: bool,
 }
 
-impl Stream {
+impl<E> Default for Stream<E> {
+    fn default() -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            held: Held::default(),
+            fill_bytes: 0,
+            fill_sessions: 0,
+            filled_bytes: 0,
+            to_fill: VecDeque::new(),
+            to_drop: VecDeque::new(),
+            work: None,
+            making: false,
+        }
+    }
+}
+
+impl<E> Stream<E> {
     /// Sessions that are still to be sent, or on their way.
     fn left_to_fill(&self) -> usize {
         let work = self.work.filter(|work| work.step != Step::Drop);
@@ -196,7 +236,14 @@ impl Stream {
 
     /// The first submission that it has not all accepted.
     fn first_unaccepted(&self) -> Option<u64> {
-        self.under_way.iter().find_map(|sent| sent.first)
+        let sent = self.under_way.iter().find_map(|sent| sent.first);
+        sent.into_iter().chain(self.held.submission()).min()
+    }
+
+    /// Whether it may be sent what is held of submissions up to `kept`, and there is such.
+    fn is_released(&self, kept: u64) -> bool {
+        let is_kept = self.held.submission().is_some_and(|submission| submission <= kept);
+        is_kept && self.under_way.iter().all(|sent| sent.first.is_none())
     }
 
     /// Notes a new frame. Those before it are accepted with it at the latest, so that none of them needs a later submission than it does.
@@ -213,7 +260,7 @@ impl Stream {
 pub struct Sending<E> {
     heirs: Heirs,
     owners: HashMap<OwnerId, Owner>,
-    streams: BTreeMap<Slot, Stream>,
+    streams: BTreeMap<Slot, Stream<E>>,
     /// What is not stable, with its submission.
     tail: VecDeque<(u64, Copied<E>)>,
     tail_bytes: usize,
@@ -259,13 +306,13 @@ impl<E: Clone> Sending<E> {
             stream.to_fill.push_back(owner);
             stream.fill_sessions += 1;
         }
-        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0 });
+        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, last_item: 0 });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
     pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
         let picks = self.picks(&client);
-        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0 });
+        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0, last_item: 0 });
     }
 
     fn picks(&self, client: &str) -> u64 {
@@ -276,10 +323,10 @@ impl<E: Clone> Sending<E> {
     pub fn submit(&mut self, submission: u64, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
         let mut frames = Vec::new();
         for copied in entries {
-            let Some(picks) = self.owners.get(&copied.owner).map(|owner| owner.picks) else {
+            let Some(&Owner { picks, complete, last_item, .. }) = self.owners.get(&copied.owner) else {
                 continue;
             };
-            if copied.ends {
+            if copied.effect == Effect::End {
                 self.end(copied.owner);
             }
             if picks == 0 {
@@ -288,7 +335,11 @@ impl<E: Clone> Sending<E> {
                 }
                 self.homeless.get_or_insert(submission);
             }
-            slots_of(picks).for_each(|heir| self.write(&mut frames, heir, Some(submission), &copied));
+            for heir in slots_of(picks) {
+                // Who is being filled may have an older copy too, and has to hear of every deletion.
+                let known = if complete >> heir & 1 == 1 { last_item } else { ItemId::MAX };
+                self.send(&mut frames, heir, submission, &copied, known);
+            }
             self.tail_bytes += copied.bytes;
             self.tail.push_back((submission, copied));
         }
@@ -313,6 +364,31 @@ impl<E: Clone> Sending<E> {
         }
     }
 
+    /// Holds an entry, or writes it, behind what is held. `known`: the last item of the owner that the heir may have.
+    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>, known: ItemId) {
+        let held = &mut self.streams.entry(heir).or_default().held;
+        let is_new = |item: ItemId| item > known;
+        let holds = match copied.effect {
+            // The heir has nothing of an item that was held from its first entry on.
+            Effect::Delete { item } if is_new(item) && held.cancel(copied.owner, item) => return,
+            Effect::Delete { .. } => !held.is_empty(),
+            Effect::Put { item, passing } => passing && (is_new(item) || !held.is_empty()),
+            Effect::End | Effect::Other => false,
+        };
+        if holds && !held.is_full() {
+            return held.push(submission, copied.clone());
+        }
+        self.release(frames, heir, u64::MAX);
+        self.write(frames, heir, Some(submission), copied);
+    }
+
+    /// Writes what is held and not of a later submission than `up_to`.
+    fn release(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, up_to: u64) {
+        while let Some((submission, copied)) = self.streams.get_mut(&heir).and_then(|stream| stream.held.pop(up_to)) {
+            self.write(frames, heir, Some(submission), &copied);
+        }
+    }
+
     fn write(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
         let stream = self.streams.entry(heir).or_default();
         let open = frames.iter_mut().rev().find(|frame| frame.heir == heir).filter(|open| open.bytes < FRAME_BYTES);
@@ -327,7 +403,11 @@ impl<E: Clone> Sending<E> {
         };
         frame.entries.push(copied.entry.clone());
         // That the copy begins may be said in front of it.
-        let begin = self.owners.get(&copied.owner).filter(|owner| owner.begun >> heir & 1 == 0);
+        let mut owner = self.owners.get_mut(&copied.owner);
+        if let (Some(owner), Effect::Put { item, .. }) = (&mut owner, copied.effect) {
+            owner.last_item = owner.last_item.max(item);
+        }
+        let begin = owner.filter(|owner| owner.begun >> heir & 1 == 0);
         frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
@@ -348,6 +428,10 @@ impl<E: Clone> Sending<E> {
             |owner: &OwnerId, owners: &HashMap<OwnerId, Owner>| owners.get(owner).map_or(0, |owner| owner.picks);
         let before: HashMap<OwnerId, u64> =
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
+        let mut released = Vec::new();
+        for heir in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.release(&mut released, heir, u64::MAX);
+        }
         self.heirs = heirs;
         self.pick_anew();
         self.wait_for_heirs_alone();
@@ -359,7 +443,9 @@ impl<E: Clone> Sending<E> {
         }
         self.tail = tail;
         self.look_for_homeless();
-        frames
+        // The tail begins with earlier submissions, which no frame has behind later ones.
+        released.append(&mut frames);
+        released
     }
 
     /// What others have not accepted is with those who are heirs now, or has nobody.
@@ -446,6 +532,20 @@ impl<E: Clone> Sending<E> {
         self.settle();
     }
 
+    /// Whether something need not be held any more: it is kept here, and its heir has accepted all that it was sent.
+    pub fn has_released(&self) -> bool {
+        self.streams.values().any(|stream| stream.is_released(self.kept))
+    }
+
+    /// Writes what need not be held any more. To be asked for at the end of a turn, when the acknowledgements are in that have come meanwhile.
+    pub fn released(&mut self) -> Vec<Frame<E>> {
+        let mut frames = Vec::new();
+        let released = self.streams.iter().filter(|(_, stream)| stream.is_released(self.kept));
+        let heirs: Vec<Slot> = released.map(|(heir, _)| *heir).collect();
+        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, self.kept));
+        frames
+    }
+
     fn settle(&mut self) {
         let missing = self.streams.values().filter_map(Stream::first_unaccepted).chain(self.homeless).min();
         let stable = missing.map_or(self.kept, |first| self.kept.min(first.saturating_sub(1)));
@@ -469,7 +569,9 @@ impl<E: Clone> Sending<E> {
     pub fn lag(&self, heir: Slot) -> Lag {
         let Some(stream) = self.streams.get(&heir) else { return Lag::default() };
         let filled = stream.fill_sessions.saturating_sub(stream.left_to_fill());
-        let lag = Lag { to_fill: stream.fill_sessions, filled, filled_bytes: stream.filled_bytes, ..Lag::default() };
+        let (bytes, records) = stream.held.size();
+        let (to_fill, filled_bytes) = (stream.fill_sessions, stream.filled_bytes);
+        let lag = Lag { bytes, records, to_fill, filled, filled_bytes };
         stream.under_way.iter().fold(lag, |lag, sent| Lag {
             bytes: lag.bytes + sent.bytes,
             records: lag.records + sent.records,
@@ -534,8 +636,12 @@ impl<E: Clone> Sending<E> {
                 owner.complete |= 1 << work.heir;
             }
         }
+        // It is as of now, so it comes behind what is held.
+        let mut released = Vec::new();
+        self.release(&mut released, work.heir, u64::MAX);
         entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
-        frames
+        released.append(&mut frames);
+        released
     }
 
     /// The fill that has just ended: every owner is completely with its pick in next. Told once.

@@ -86,12 +86,34 @@ fn a_turn_of_a_session_becomes_a_frame_for_its_heir() {
     let entries = [header(O, "c", 5), other, put_of(1)];
     assert_eq!(submit(&mut copying, 1, &entries), ["begin c 5", "complete", "put 1 with body"]);
     assert_eq!(submit(&mut copying, 2, &[Entry::Delete { owner: O, item: 1 }]), ["delete 1"]);
-    copying.kept(2);
+    copying.sending.kept(2);
     assert_eq!(copying.stable(), 0);
     copying.sending.accepted(B, u64::MAX);
     assert_eq!((copying.stable(), copying.unstable_bytes()), (2, 0));
     assert_eq!(submit(&mut copying, 3, &[Entry::Drop { owner: O }]), ["drop"]);
     assert!(submit(&mut copying, 4, &[put_of(2)]).is_empty(), "it has ended");
+}
+
+#[test]
+fn a_message_that_its_subscriber_has_been_sent_waits_for_its_acknowledgement_or_the_disk() {
+    let sent = |position| {
+        let item = Item::Message { queued: &queued(position, true), packet_id: PacketId::new(1) };
+        put(O, position, item, Some(message(position)))
+    };
+    let mut copying = Copying::default();
+    copying.sending.change(heirs());
+    copying.add(O, &"c".into(), 5, true);
+    submit(&mut copying, 1, &[header(O, "c", 5)]);
+    copying.sending.accepted(B, u64::MAX);
+    assert!(submit(&mut copying, 2, &[sent(1), sent(2)]).is_empty());
+    assert!(submit(&mut copying, 3, &[Entry::Delete { owner: O, item: 1 }]).is_empty());
+    copying.sending.kept(2);
+    let frames = copying.sending.released();
+    assert_eq!(heard(&mut copying, &frames), ["put 2 with body"]);
+    assert!(submit(&mut copying, 4, &[sent(3)]).is_empty());
+    let received = journal::encode_item(Item::Received { packet_id: PacketId::new(1).expect("not 0") });
+    let received = Entry::Put { owner: O, item: 4, value: received, body: None };
+    assert_eq!(submit(&mut copying, 5, &[received]), ["put 3 with body", "put 4"], "PUBREL waits for it");
 }
 
 #[test]

@@ -17,7 +17,14 @@ fn heirs(base: &[NodeId], next: &[NodeId], fill: Option<u64>) -> Heirs {
 }
 
 fn copied(owner: OwnerId, entry: &'static str) -> Copied<&'static str> {
-    Copied { owner, entry, bytes: entry.len(), ends: entry == "drop" }
+    let effect = match entry.split_once(' ') {
+        Some(("pass", item)) => Effect::Put { item: item.parse().expect("a number"), passing: true },
+        Some(("put", item)) => Effect::Put { item: item.parse().expect("a number"), passing: false },
+        Some(("delete", item)) => Effect::Delete { item: item.parse().expect("a number") },
+        _ if entry == "drop" => Effect::End,
+        _ => Effect::Other,
+    };
+    Copied { owner, entry, bytes: entry.len(), effect }
 }
 
 fn submit(
@@ -224,7 +231,7 @@ fn a_fill_waits_while_its_heir_has_much_to_accept() {
     sending.add(O, "c".into());
     sending.add(OwnerId(2), "d".into());
     let work = sending.next_work(|_| true).expect("the first one");
-    let large = |owner| Copied { owner, entry: "put", bytes: FRAME_BYTES, ends: false };
+    let large = |owner| Copied { bytes: FRAME_BYTES, ..copied(owner, "complete") };
     let frames = sending.made(work, (0..16).map(|_| large(O)), true);
     assert_eq!(frames.len(), 16, "none of them is much longer than a frame should be");
     assert_eq!(sending.next_work(|_| true), None);
@@ -237,12 +244,114 @@ fn a_fill_waits_while_its_heir_has_much_to_accept() {
     assert_eq!(sending.fill_complete(), Some(1));
 }
 
+#[test]
+fn a_message_that_is_acknowledged_before_it_is_kept_goes_nowhere() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    assert!(submit(&mut sending, 1, &["pass 1", "pass 2"]).is_empty());
+    assert_eq!((sending.lag(2).bytes, sending.lag(2).records, sending.unstable_bytes()), (12, 2, 12));
+    assert!(submit(&mut sending, 2, &["delete 1", "pass 3"]).is_empty());
+    assert!(!sending.has_released());
+    sending.kept(1);
+    assert!(sending.has_released());
+    assert_eq!(plain(sending.released()), [(2, 1, vec!["pass 2"])], "the third is not kept");
+    assert!(submit(&mut sending, 3, &["delete 3"]).is_empty());
+    sending.accepted(2, 1);
+    assert_eq!(sending.stable(), 1, "no more is kept");
+    sending.kept(3);
+    assert!(plain(sending.released()).is_empty());
+    assert_eq!((sending.stable(), sending.lag(2)), (3, Lag::default()), "there is nothing of it that the heir lacks");
+    assert_eq!(submit(&mut sending, 4, &["delete 2"]).len(), 1, "there is nothing that it could follow");
+    assert!(submit(&mut sending, 5, &["pass 4"]).is_empty());
+    assert!(submit(&mut sending, 6, &["delete 9"]).is_empty(), "it follows");
+    sending.kept(6);
+    assert!(!sending.has_released(), "the heir is still busy with the fourth");
+    assert!(plain(sending.released()).is_empty());
+    sending.accepted(2, 2);
+    assert_eq!(plain(sending.released()), [(2, 3, vec!["pass 4", "delete 9"])]);
+    assert_eq!(sending.stable(), 4);
+    sending.accepted(2, 3);
+    assert_eq!((sending.stable(), sending.unstable_bytes()), (6, 0));
+}
+
+#[test]
+fn what_somebody_waits_for_takes_what_is_held_with_it() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    assert!(submit(&mut sending, 1, &["pass 1"]).is_empty());
+    assert_eq!(submit(&mut sending, 2, &["pass 2", "put 3"]), [(2, 1, vec!["pass 1", "pass 2", "put 3"])]);
+    // What was put and is sent to the client later is known to the heir.
+    assert_eq!(submit(&mut sending, 3, &["pass 3"]), [(2, 2, vec!["pass 3"])]);
+    assert_eq!(submit(&mut sending, 4, &["delete 3"]), [(2, 3, vec!["delete 3"])]);
+    assert!(submit(&mut sending, 5, &["pass 4", "pass 4"]).is_empty());
+    assert!(submit(&mut sending, 6, &["delete 4", "pass 5"]).is_empty());
+    assert_eq!(submit(&mut sending, 7, &["drop"]), [(2, 4, vec!["pass 5", "drop"])]);
+    sending.kept(7);
+    sending.accepted(2, 3);
+    assert_eq!(sending.stable(), 5, "the fourth is gone, the fifth is not accepted");
+    sending.accepted(2, 4);
+    assert_eq!(sending.stable(), 7);
+}
+
+#[test]
+fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    sending.add(OwnerId(2), "d".into());
+    assert!(submit(&mut sending, 1, &["pass 1"]).is_empty());
+    let work = sending.next_work(|_| true).expect("it lacks the other session");
+    assert_eq!(make(&mut sending, work, &["begin", "complete"], true), ["pass 1", "begin", "complete"]);
+    assert!(submit(&mut sending, 2, &["pass 2"]).is_empty());
+    assert_eq!(submit(&mut sending, 3, &["delete 1"]), [], "it follows what is held");
+    assert_eq!(plain(sending.change(heirs(&[B], &[], None)))[0].2, ["pass 2", "delete 1"]);
+    assert!(submit(&mut sending, 4, &["pass 3"]).is_empty());
+    sending.lose(2);
+    sending.kept(4);
+    assert_eq!(sending.stable(), 0);
+    assert_eq!(plain(sending.change(heirs(&[], &[C], Some(1))))[0].2, ["pass 1", "pass 2", "delete 1", "pass 3"]);
+}
+
+#[test]
+fn who_is_filled_hears_of_every_deletion() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.add(O, "c".into());
+    // It may have been there before, and in the copy that the heir has of an earlier life of its home.
+    assert_eq!(submit(&mut sending, 1, &["pass 1"]).len(), 1);
+    sending.begin(OwnerId(2), "d".into());
+    assert!(sending.submit(2, [copied(OwnerId(2), "pass 1")]).is_empty());
+    assert!(submit(&mut sending, 3, &["pass 2", "delete 2"]).is_empty());
+    sending.accepted(2, u64::MAX);
+    sending.kept(3);
+    assert_eq!(plain(sending.released())[0].2, ["pass 1", "pass 2", "delete 2"]);
+    let work = sending.next_work(|_| true).expect("it lacks the session");
+    make(&mut sending, work, &["begin", "complete"], true);
+    assert!(submit(&mut sending, 4, &["pass 3"]).is_empty());
+    assert!(submit(&mut sending, 5, &["delete 3"]).is_empty());
+    sending.kept(5);
+    assert!(!sending.has_released(), "nothing is left");
+}
+
+#[test]
+fn no_more_is_held_than_a_bound() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    let large =
+        |item| Copied { owner: O, entry: "pass", bytes: 512 * 1024, effect: Effect::Put { item, passing: true } };
+    assert!(sending.submit(1, [large(1), large(2)]).is_empty());
+    assert_eq!(sending.submit(2, [large(3)]).iter().map(|frame| frame.entries.len()).sum::<usize>(), 3);
+}
+
 /// An entry as a heir understands it. `at`: the last submission whose effects it has, or brings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Entry {
     Begin,
     Put { item: u64, version: u64, at: u64 },
-    Delete { item: u64, at: u64 },
+    Delete { item: u64, version: u64, at: u64 },
     Complete,
     Drop,
 }
@@ -273,7 +382,7 @@ impl HeirNode {
                 copy.items.insert(item, version);
                 copy.at = copy.at.max(at);
             }
-            Entry::Delete { item, at } => {
+            Entry::Delete { item, at, .. } => {
                 copy.items.remove(&item);
                 copy.at = copy.at.max(at);
             }
@@ -281,6 +390,14 @@ impl HeirNode {
             Entry::Drop => drop(self.copies.remove(&owner)),
         }
     }
+}
+
+struct Told {
+    at: u64,
+    owner: OwnerId,
+    item: u64,
+    version: u64,
+    is_put: bool,
 }
 
 struct Session {
@@ -293,8 +410,8 @@ struct World {
     sending: Sending<(OwnerId, Entry)>,
     sessions: BTreeMap<OwnerId, Session>,
     turn: Vec<Copied<(OwnerId, Entry)>>,
-    /// What was submitted while another node was live.
-    log: Vec<(u64, OwnerId)>,
+    /// What was submitted while another node was live: which version of which item, and whether it was put.
+    log: Vec<Told>,
     submission: u64,
     stable: u64,
     live: BTreeMap<NodeId, HeirNode>,
@@ -317,6 +434,7 @@ enum Op {
     End(usize),
     Submit,
     Keep(u64),
+    Release,
     Accept(usize, usize),
     Destroy(usize),
     Return(usize),
@@ -334,6 +452,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<usize>().prop_map(Op::End),
         6 => Just(Op::Submit),
         3 => (0..3_u64).prop_map(Op::Keep),
+        3 => Just(Op::Release),
         6 => (0..4_usize, 1..4_usize).prop_map(|(node, frames)| Op::Accept(node, frames)),
         1 => (0..4_usize).prop_map(Op::Destroy),
         1 => (0..4_usize).prop_map(Op::Return),
@@ -342,6 +461,17 @@ fn op() -> impl Strategy<Value = Op> {
         6 => any::<bool>().prop_map(Op::Work),
         2 => Just(Op::Filled),
     ]
+}
+
+/// Most of what is put is passing.
+fn copied_entry(owner: OwnerId, entry: Entry) -> Copied<(OwnerId, Entry)> {
+    let effect = match entry {
+        Entry::Put { item, version, .. } => Effect::Put { item, passing: version % 4 != 0 },
+        Entry::Delete { item, .. } => Effect::Delete { item },
+        Entry::Drop => Effect::End,
+        Entry::Begin | Entry::Complete => Effect::Other,
+    };
+    Copied { owner, entry: (owner, entry), bytes: ENTRY_BYTES, effect }
 }
 
 impl World {
@@ -358,7 +488,8 @@ impl World {
             next: None,
             asked: VecDeque::new(),
             left: BTreeMap::new(),
-            number: 0,
+            // Greater than the items of what is inherited.
+            number: 1_000,
         };
         world.tell();
         world
@@ -385,6 +516,10 @@ impl World {
             }),
             Op::Submit => self.submit(),
             Op::Keep(behind) => self.sending.kept(self.submission.saturating_sub(behind)),
+            Op::Release => {
+                let frames = self.sending.released();
+                self.send(frames);
+            }
             Op::Accept(node, frames) => self.accept(NODES[node], frames),
             Op::Destroy(node) => self.destroy(NODES[node]),
             Op::Return(node) => {
@@ -417,30 +552,36 @@ impl World {
         }
     }
 
-    /// The item comes, or goes.
-    fn change(&mut self, owner: OwnerId, item: u64) {
+    /// An item goes, or has another version, or a new one comes.
+    fn change(&mut self, owner: OwnerId, which: u64) {
         self.number += 1;
-        let (version, at) = (self.number, self.submission + 1);
+        let (number, at) = (self.number, self.submission + 1);
         let items = &mut self.sessions.get_mut(&owner).expect("it is there").items;
-        if items.remove(&item).is_none() {
-            items.insert(item, version);
-            self.write(owner, Entry::Put { item, version, at });
-        } else {
-            self.write(owner, Entry::Delete { item, at });
+        let item = items.keys().nth(which as usize / 2).copied();
+        if which.is_multiple_of(2)
+            && let Some(item) = item
+        {
+            let version = items.remove(&item).expect("it is there");
+            return self.write(owner, Entry::Delete { item, version, at });
         }
+        let item = item.unwrap_or(number);
+        items.insert(item, number);
+        self.write(owner, Entry::Put { item, version: number, at });
     }
 
     fn write(&mut self, owner: OwnerId, entry: Entry) {
-        let ends = entry == Entry::Drop;
-        self.turn.push(Copied { owner, entry: (owner, entry), bytes: ENTRY_BYTES, ends });
+        self.turn.push(copied_entry(owner, entry));
     }
 
     fn submit(&mut self) {
         self.submission += 1;
         if !self.live.is_empty() {
-            let told =
-                self.turn.iter().filter(|copied| matches!(copied.entry.1, Entry::Put { .. } | Entry::Delete { .. }));
-            self.log.extend(told.map(|copied| (self.submission, copied.owner)));
+            let at = self.submission;
+            self.log.extend(self.turn.iter().filter_map(|Copied { owner, entry, .. }| match entry.1 {
+                Entry::Put { item, version, .. } => Some(Told { at, owner: *owner, item, version, is_put: true }),
+                Entry::Delete { item, version, .. } => Some(Told { at, owner: *owner, item, version, is_put: false }),
+                _ => None,
+            }));
         }
         let frames = self.sending.submit(self.submission, std::mem::take(&mut self.turn));
         self.send(frames);
@@ -511,8 +652,7 @@ impl World {
         if last && work.step != Step::Drop {
             made.push(Entry::Complete);
         }
-        let made =
-            made.into_iter().map(|entry| Copied { owner, entry: (owner, entry), bytes: ENTRY_BYTES, ends: false });
+        let made = made.into_iter().map(|entry| copied_entry(owner, entry));
         let frames = self.sending.made(work, made, last);
         self.send(frames);
         self.left.insert(place, rest);
@@ -543,10 +683,19 @@ impl World {
     fn judge(&mut self) {
         let stable = self.sending.stable();
         assert!(stable >= self.stable && stable <= self.submission);
-        let passed = self.log.iter().filter(|(at, _)| (self.stable + 1..=stable).contains(at));
-        for (at, owner) in passed.filter(|(_, owner)| self.sessions.contains_key(owner)) {
-            let has = |heir: &HeirNode| heir.copies.get(owner).is_some_and(|copy| copy.at >= *at);
-            assert!(self.live.is_empty() || self.live.values().any(has), "{at} of {owner:?} is here alone");
+        let passed = self.log.iter().filter(|told| (self.stable + 1..=stable).contains(&told.at));
+        for Told { at, owner, item, version, is_put } in passed {
+            let Some(session) = self.sessions.get(owner) else {
+                continue;
+            };
+            let copies: Vec<&Copy> = self.live.values().filter_map(|heir| heir.copies.get(owner)).collect();
+            let is_there = copies.iter().any(|copy| copy.at >= *at);
+            // What is gone at home may never have come to the heir.
+            let is_gone = match is_put {
+                true => !session.items.contains_key(item),
+                false => copies.is_empty() || copies.iter().any(|copy| copy.items.get(item) != Some(version)),
+            };
+            assert!(self.live.is_empty() || is_there || is_gone, "{at} of {owner:?} is here alone");
         }
         self.stable = stable;
     }
@@ -557,6 +706,8 @@ impl World {
         self.run(Op::Fill);
         loop {
             NODES.iter().for_each(|node| self.accept(*node, usize::MAX));
+            self.run(Op::Keep(0));
+            self.run(Op::Release);
             let before = (self.sending.number, self.next.clone());
             self.run(Op::Work(true));
             self.run(Op::Filled);
