@@ -66,6 +66,7 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
         stamp,
         topic: source.text()?.into(),
         publisher: source.text()?.into(),
+        name: None,
         properties: Bytes::copy_from_slice(source.blob()?),
         payload: Bytes::copy_from_slice(source.rest()),
         qos: QoS::from_u8(flags & 3)?,

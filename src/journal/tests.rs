@@ -7,6 +7,7 @@ use holdfast_raft::{LeaseImage, LeaseWill};
 use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
+use crate::cluster::share_groups::SharedMessage;
 use crate::mqtt::{Message, MessageId, Names, PacketId, QoS, SubscriptionOptions};
 use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
@@ -34,15 +35,17 @@ prop_compose! {
         qos in qos(), retain: bool, expires_at: Option<u64>,
     ) -> Message {
         let id = MessageId { node, shard, sequence };
-        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher }
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name: None }
     }
 }
 
 prop_compose! {
     fn queued()(
         message in message(), qos in prop_oneof![Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)], retain: bool, ids in proptest::collection::vec(1u32..268_435_455, 0..4),
-        share in proptest::option::of(text()), position in 1u64..,
+        share in proptest::option::of(text()), position in 1u64.., name in proptest::option::of(any::<u64>()),
     ) -> Queued {
+        let name = name.map(|sequence| MessageId { sequence, ..message.id }.of_packet());
+        let message = Message { name, ..message };
         let body = QueuedBody::Here(Arc::new(message));
         Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share, kept: true, awaited: false }
     }
@@ -67,8 +70,11 @@ proptest! {
 
         let packet_id = id.and_then(PacketId::new);
         let value = encode_item(Item::Message { queued: &queued, packet_id });
-        let id_of_shared = queued.share.as_ref().and(queued.message()).map(|message| message.id);
-        prop_assert_eq!(shared_message(&value), id_of_shared);
+        let of_share = queued.share.as_ref().zip(queued.message());
+        let known = of_share.into_iter().flat_map(|(share, message)| {
+            std::iter::once(message.id).chain(message.name).map(move |id| SharedMessage::new(share, id))
+        });
+        prop_assert!(shared_message(&value).eq(known));
         let StoredBody { size, expires_at } = queued.stored_body();
         let stored = Queued { body: QueuedBody::Stored(StoredBody { size, expires_at }), ..queued.clone() };
         prop_assert_eq!(decode_item(queued.position, &value), Some(Restored::Message { queued: stored, packet_id }));
@@ -91,7 +97,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes));
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes).count());
     }
 }
 
@@ -134,6 +140,7 @@ fn a_message_of_version_1_is_read() {
         retain: true,
         expires_at: Some(50),
         publisher: "p".into(),
+        name: None,
     };
     assert_eq!(decode_message(&old), Some(message));
     old[0] = 3;

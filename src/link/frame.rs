@@ -1,4 +1,4 @@
-//! The frames of a data connection: publishes, marks and copies one way, answers the other way of the same connection.
+//! The frames of a data connection: publishes, marks, copies and questions one way, answers the other way of the same connection.
 //!
 //! Written by hand, so that a topic and a payload are slices of the buffer that was read. All numbers are big-endian:
 //!
@@ -10,6 +10,7 @@
 //! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
+//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -53,6 +54,7 @@ const PUBLISH: u8 = 1;
 const MARK: u8 = 2;
 const COPY: u8 = 3;
 const ORPHAN: u8 = 4;
+const ASK: u8 = 5;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -154,6 +156,19 @@ pub struct Orphan {
     pub only: Option<u64>,
 }
 
+/// Whether a member of a share group has a message of QoS 2, or has had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// Its place in the stream of the sending shard, as that of a publish.
+    pub sequence: u64,
+    /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first.
+    pub behind: Option<(u64, u64)>,
+    /// `$share/name/filter`; not checked here.
+    pub share: &'a str,
+    /// The message may have come as each of these: places in streams, or names of packets.
+    pub ids: Names,
+}
+
 /// What a shard sends on its own data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataFrame<'a> {
@@ -170,6 +185,8 @@ pub enum DataFrame<'a> {
         sequence: u64,
         entries: &'a [u8],
     },
+    /// Answered by [`AnswerFrame::Settled`] or, with [`NO_MEMBER`], by [`AnswerFrame::Refused`].
+    Ask(Ask<'a>),
 }
 
 /// Reasons of [`AnswerFrame::Refused`]: nobody here is a member of the share group; there is no room on the disk to keep the message for a session.
@@ -207,6 +224,7 @@ impl<'a> DataFrame<'a> {
                 number(out, COPY, *sequence);
                 out.extend_from_slice(entries);
             }
+            Self::Ask(ask) => ask.encode(out),
         }
         end(out, start);
     }
@@ -223,13 +241,14 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ORPHAN).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ASK).contains(&kind))? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
             kind @ (PUBLISH | ORPHAN) => Self::Publish(Publish::decode(fields, kind == ORPHAN)?),
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
+            ASK => Self::Ask(Ask::decode(fields)?),
             other => return Err(Malformed::Kind(other)),
         };
         Ok(Some((frame, length)))
@@ -321,6 +340,31 @@ impl<'a> Publish<'a> {
     }
 }
 
+impl<'a> Ask<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        number(out, ASK, self.sequence);
+        out.push(u8::from(self.behind.is_some()));
+        if let Some((node, incarnation)) = self.behind {
+            out.extend_from_slice(&node.to_be_bytes());
+            out.extend_from_slice(&incarnation.to_be_bytes());
+        }
+        put_bytes(out, self.share.as_bytes());
+        put_ids(out, &self.ids);
+    }
+
+    fn decode(mut fields: Fields<'a>) -> Result<Self, Malformed> {
+        let sequence = fields.u64()?;
+        let behind = match fields.u8()? {
+            0 => None,
+            1 => Some((fields.u64()?, fields.u64()?)),
+            other => return Err(Malformed::Choice(other)),
+        };
+        let ask = Ask { sequence, behind, share: fields.text()?, ids: fields.ids(|_| true)? };
+        fields.end()?;
+        Ok(ask)
+    }
+}
+
 impl AnswerFrame {
     /// The longest, in bytes: what [`AnswerFrame::decode`] is given as the most.
     pub const BYTES_MAX: usize = 25;
@@ -401,7 +445,12 @@ fn number(out: &mut Vec<u8>, kind: u8, number: u64) {
 }
 
 fn put_names(out: &mut Vec<u8>, names: &Names) {
-    out.extend_from_slice(&[PACKET, names.all().len() as u8]);
+    out.push(PACKET);
+    put_ids(out, names);
+}
+
+fn put_ids(out: &mut Vec<u8>, names: &Names) {
+    out.push(names.all().len() as u8);
     for id in names.all() {
         out.extend_from_slice(&id.node.to_be_bytes());
         out.extend_from_slice(&id.shard.to_be_bytes());
@@ -484,12 +533,12 @@ impl<'a> Fields<'a> {
     fn name(&mut self) -> Result<Name<'a>, Malformed> {
         match self.u8()? {
             WILL => Ok(Name::Will { client: self.text()?, epoch: self.u64()? }),
-            PACKET => self.names().map(Name::Packet),
+            PACKET => self.ids(MessageId::is_of_packet).map(Name::Packet),
             other => Err(Malformed::Choice(other)),
         }
     }
 
-    fn names(&mut self) -> Result<Names, Malformed> {
+    fn ids(&mut self, is_one: impl Fn(MessageId) -> bool) -> Result<Names, Malformed> {
         let count = self.u8()?;
         if usize::from(count) > Names::MAX {
             return Err(Malformed::Name);
@@ -497,7 +546,7 @@ impl<'a> Fields<'a> {
         let mut ids = [MessageId::default(); Names::MAX];
         for id in &mut ids[..usize::from(count)] {
             *id = MessageId { node: self.u64()?, shard: self.u16()?, sequence: self.u64()? };
-            if !id.is_of_packet() {
+            if !is_one(*id) {
                 return Err(Malformed::Name);
             }
         }

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
-use holdfast_storage::OwnerId;
+use holdfast_storage::{OwnerId, Value};
 use tracing::{info, warn};
 
-use crate::cluster::copies::Home;
 use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed};
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
+use crate::cluster::copies::{CopyEntry, Home};
 use crate::cluster::route_commands;
 use crate::journal;
 use crate::mqtt::MessageId;
@@ -156,6 +156,7 @@ impl Shard {
     pub(super) fn copy_came(&mut self, home: Home, sequence: u64, entries: &[u8]) -> io::Result<()> {
         let malformed = |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         let entries = journal::read_copy(entries, self.now).map_err(|error| malformed(&error))?;
+        self.note_done_with(home, &entries);
         let shared = &self.shared;
         let writes = self.heir.copies.handle(home, sequence, entries, || shared.next_owner());
         let writes = writes.map_err(|error| {
@@ -168,6 +169,23 @@ impl Shard {
         // Of a frame that has come before it may not be kept what was written then.
         self.keeping.wait_for_earlier();
         Ok(())
+    }
+
+    /// What a member had of a share group and is done with was his. What the session has when its home dies is noted then.
+    fn note_done_with(&self, home: Home, entries: &[CopyEntry]) {
+        let changed = entries.iter().filter_map(|entry| match entry {
+            CopyEntry::Delete { owner, item } => Some((*owner, *item)),
+            CopyEntry::Put { owner, item, value, .. } => (!journal::is_shared_once(value)).then_some((*owner, *item)),
+            _ => None,
+        });
+        let before = changed.filter_map(|(owner, item)| self.heir.copies.value(home, owner, item));
+        self.note_shared(before);
+    }
+
+    /// Messages that members of share groups here have, or had at a home that is dead.
+    fn note_shared<'a>(&self, values: impl Iterator<Item = &'a Value>) {
+        let of_shares = values.filter(|value| journal::is_shared_once(value));
+        self.shared.shares_had.note(of_shares.flat_map(|value| journal::shared_message(value)));
     }
 
     /// Nodes that are not among these have no sessions that could come back.
@@ -363,6 +381,7 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
+        self.note_shared(items.values());
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use holdfast_raft::NodeId;
 use holdfast_storage::OwnerId;
 
+use crate::cluster::share_groups::{Had, SharedMessage};
 use crate::metrics::Metrics;
 use crate::retained::{self, HybridClock};
 use crate::session;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub cluster_index: ClusterIndex,
     /// Wills of which somebody may publish a second copy.
     pub wills_seen: WillsSeen,
+    /// What members of share groups here have.
+    pub shares_had: SharesHad,
     /// Filters that not every node routes yet.
     pub unsettled: Unsettled,
     /// How long each wait of a cluster may take.
@@ -75,6 +78,37 @@ impl WillsSeen {
     /// It will not come again.
     pub fn forget(&self, client: &Arc<str>, epoch: u64) {
         self.0.lock().remove(&(client.clone(), epoch));
+    }
+}
+
+/// The messages of QoS 2 that members of share groups on this node have, or have had.
+#[derive(Debug, Default)]
+pub struct SharesHad(Mutex<Had>);
+
+impl SharesHad {
+    pub fn note(&self, messages: impl IntoIterator<Item = SharedMessage>) {
+        let mut had = self.0.lock();
+        messages.into_iter().for_each(|message| had.note(message));
+    }
+
+    /// No member has had it after all.
+    pub fn forget(&self, messages: impl IntoIterator<Item = SharedMessage>) {
+        let mut had = self.0.lock();
+        messages.into_iter().for_each(|message| had.forget(message));
+    }
+
+    pub fn contains(&self, message: SharedMessage) -> bool {
+        self.0.lock().contains(message)
+    }
+
+    /// A shard knows that the incarnation of the node of that tag is dead.
+    pub fn note_death(&self, shard: ShardId, death: (u64, u64)) {
+        self.0.lock().note_death(shard, death);
+    }
+
+    /// Whether all `shards` of this node know of a death, if it has heard of it at all.
+    pub fn is_known_to_all(&self, death: (u64, u64), shards: usize) -> bool {
+        self.0.lock().is_known_to_all(death, shards)
     }
 }
 

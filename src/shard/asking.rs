@@ -1,0 +1,102 @@
+//! Whether a member of a share group has a message of QoS 2 already: this shard asks all nodes, and answers for its own.
+//!
+//! The shell of the questions of [`share_groups`](crate::cluster::share_groups): they go as frames of the shard's stream, and are answered like messages for a member. What members
+//! of this node have stands in [`SharesHad`](super::shared::SharesHad), for all shards.
+//!
+//! Owner: the shard that keeps the message, of its questions. Invariants: nobody answers, and this node does not begin to ask, before all that it inherits is entered, and before each of
+//! its shards has stopped to take what a dead node has sent: what is not known then never will be.
+//!
+//! Test to read first: `cluster-tests/tests/cluster/shares.rs`.
+
+use std::sync::Arc;
+
+use crate::cluster::share_groups::SharedMessage;
+use crate::link::frame::{AnswerFrame, Ask, DataFrame, NO_MEMBER};
+use crate::mqtt::{Message, MessageId, QoS};
+
+use super::Shard;
+use super::from_peers::StreamKey;
+use super::peers::slots_of;
+
+/// What a message for a share group is known by.
+pub(super) fn known_by(share: &str, message: &Message) -> impl Iterator<Item = SharedMessage> {
+    [Some(message.id), message.name].into_iter().flatten().map(move |id| SharedMessage::new(share, id))
+}
+
+impl Shard {
+    /// A member here is given the message, or is about to be.
+    pub(super) fn note_had(&self, share: &str, message: &Message) {
+        if self.keeping.has_copies() && message.qos == QoS::ExactlyOnce {
+            self.shared.shares_had.note(known_by(share, message));
+        }
+    }
+
+    /// A node is dead, and this shard takes nothing from it any more.
+    pub(super) fn note_death(&mut self, death: (u64, u64)) {
+        self.peers.last_death = Some(death);
+        self.shared.shares_had.note_death(self.id, death);
+    }
+
+    /// Whether not all is known yet that a node had until that death.
+    pub(super) fn is_behind(&self, death: Option<(u64, u64)>) -> bool {
+        let lives = |(node, incarnation): (u64, u64)| {
+            let is_live = self.peers.incarnation_of(node).is_some_and(|live| live <= incarnation);
+            is_live || !self.shared.shares_had.is_known_to_all((node, incarnation), self.mail.len())
+        };
+        self.heir.is_inheriting() || death.is_some_and(lives)
+    }
+
+    /// Asks all other nodes, if this one has not got the message.
+    pub(super) fn ask_everybody(&mut self, number: u64) {
+        // It comes again with the next tick.
+        if self.is_behind(self.peers.last_death) {
+            return;
+        }
+        let Some((share, ids)) = self.share_groups.question(number) else { return };
+        let (share, ids) = (share.clone(), *ids);
+        self.metrics().shares_asked.add(1);
+        let actions = if self.has_had(&share, ids.all()) {
+            self.share_groups.is_had(number)
+        } else {
+            let frames = slots_of(self.peers.all()).filter_map(|slot| {
+                let node = self.peers.node(slot)?;
+                let sequence = self.next_message_id().sequence;
+                let ask = Ask { sequence, behind: self.peers.last_death, share: &share, ids };
+                self.push_leg(slot, sequence, None, &DataFrame::Ask(ask));
+                Some((node, sequence))
+            });
+            let frames = frames.collect();
+            self.share_groups.asked(number, frames)
+        };
+        self.carry_out_shares(actions);
+    }
+
+    /// Another node asks.
+    pub(super) fn answer_question(&mut self, of: StreamKey, ask: &Ask<'_>) {
+        let sequence = ask.sequence;
+        let is_had = self.has_had(ask.share, ask.ids.all());
+        self.answer_peer(
+            of,
+            if is_had {
+                AnswerFrame::Settled { sequence }
+            } else {
+                AnswerFrame::Refused { sequence, reason: NO_MEMBER }
+            },
+        );
+    }
+
+    fn has_had(&self, share: &str, ids: &[MessageId]) -> bool {
+        let known = |id: &MessageId| {
+            let message = SharedMessage::new(share, *id);
+            self.shared.shares_had.contains(message) || self.shared_before.0.contains(&message)
+        };
+        ids.iter().any(known)
+    }
+
+    /// No member here takes the message, and the node is dead that has sent it: this one finds another member. False: that node lives.
+    pub(super) fn is_left_by_origin(&self, message: &Arc<Message>) -> bool {
+        let is_here = message.id.node == self.shared.node_tag;
+        let lives = is_here || self.peers.incarnation_of(message.id.node).is_some();
+        self.keeping.has_copies() && !self.share_groups.is_apart() && !lives
+    }
+}
