@@ -169,7 +169,8 @@ pub struct Ask<'a> {
     pub ids: Names,
 }
 
-/// What a shard sends on its own data connection.
+/// What a shard sends on its own data connection. A view that is looked at and never kept, so its size is nobody's memory.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataFrame<'a> {
     Publish(Publish<'a>),

@@ -32,6 +32,8 @@ const SHARD_BITS: u32 = 6;
 impl MessageId {
     /// In the number of a shard: the message is of a packet.
     const OF_PACKET: u16 = 1 << 15;
+    /// And of which start and generation.
+    const SLOTS: u16 = 15 << SHARD_BITS;
 
     /// The same place in the stream of the packets of that shard. That is another one for each generation: of what a node that starts anew, or is given up, had under way,
     /// some has been sent and some has not, and what is sent later must not be taken for a sign that all of it has. The last four starts, and four generations
@@ -49,7 +51,7 @@ impl MessageId {
 
     /// The shard that has accepted the message, whichever of its streams it is in.
     pub fn accepted_by(self) -> u16 {
-        if self.is_of_packet() { self.shard & ((1 << SHARD_BITS) - 1) } else { self.shard }
+        if self.is_of_packet() { self.shard & !(MessageId::OF_PACKET | MessageId::SLOTS) } else { self.shard }
     }
 
     /// Whether everything in a stream up to `last` has come before or with this one, if that is in the stream.

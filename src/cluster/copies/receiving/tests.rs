@@ -144,8 +144,11 @@ fn streams_go_forward_and_names_are_none() {
     assert_eq!(heir.writes(3, bodies(&[(6, 2, 3), (5, 0, 10)])).pop().unwrap(), "101: up to 3");
     let seen = CopyEntry::Seen { id: MessageId { node: 6, shard: 2, sequence: 4 } };
     assert_eq!(heir.writes(4, vec![seen]), ["101/2: 6.2 to 4", "101: up to 4"]);
+    let packet = |sequence| CopyEntry::Seen { id: MessageId { node: 6, shard: 2, sequence }.of_packet() };
+    let said = heir.writes(5, vec![packet(3), packet(1 << 40)]);
+    assert_eq!(said.len(), 3, "two streams of packets, as the node has started anew: {said:?}");
     let many = (0..=STREAMS_MAX as u64).map(|node| CopyEntry::Seen { id: MessageId { node, shard: 0, sequence: 1 } });
-    heir.writes(5, many.collect());
+    heir.writes(6, many.collect());
     assert_eq!(heir.copies.homes[&HOME].streams.len(), STREAMS_MAX);
 }
 
