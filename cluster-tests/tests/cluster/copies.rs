@@ -9,7 +9,7 @@ use crate::HEALED;
 
 /// Until every node has said that the copies of its sessions are complete.
 #[track_caller]
-fn wait_for_copies(cluster: &Cluster, nodes: impl IntoIterator<Item = usize> + Clone) {
+pub fn wait_for_copies(cluster: &Cluster, nodes: impl IntoIterator<Item = usize> + Clone) {
     let until = Instant::now() + HEALED;
     let complete = |node: usize| {
         let node = cluster.node(node);

@@ -11,6 +11,7 @@
 mod admin;
 mod chaos;
 mod copies;
+mod destroyed;
 mod exactly_once;
 mod faults;
 mod full_disk;
@@ -24,6 +25,7 @@ mod properties;
 mod restarts;
 mod retained;
 mod secured;
+mod shared_once;
 mod shares;
 mod stopping;
 mod subscribing;
