@@ -42,7 +42,7 @@ use crate::mqtt::{Message, MessageId, Names, QoS};
 use asking::Questions;
 
 pub use choosing::{Choice, Keeper, Offer, Refusals, Slot, Wanted, choose};
-pub use had::{Had, SharedMessage};
+pub use had::{Had, Rank, SharedMessage};
 
 /// What bounds the machine, in messages, bytes and milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,7 +286,7 @@ impl<L: Copy> ShareGroups<L> {
         self.offer_anew(anew, &mut actions);
         for Given { sequence, offer, .. } in asked {
             self.leaves(&offer);
-            self.ask(offer, Names::new(MessageId { sequence, ..self.stream }));
+            self.ask(offer, Names::new(MessageId { sequence, ..self.stream }), None);
         }
         actions
     }

@@ -203,6 +203,11 @@ pub fn is_shared_once(bytes: &[u8]) -> bool {
     matches!(*bytes, [VERSION, MESSAGE, flags, ..] if flags & (SHARED | 3) == SHARED | QoS::ExactlyOnce as u8)
 }
 
+/// Whether the message of an item has been given no packet identifier.
+pub fn is_unsent(bytes: &[u8]) -> bool {
+    matches!(*bytes, [VERSION, MESSAGE, _, 0, 0, ..])
+}
+
 /// The part of it that has fields of its own.
 struct QueuedHead {
     flags: u8,

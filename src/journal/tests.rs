@@ -14,7 +14,7 @@ use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscriptio
 
 use super::{
     Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
-    retained_entry, shared_message,
+    is_shared_once, is_unsent, retained_entry, shared_message,
 };
 
 fn qos() -> impl Strategy<Value = QoS> {
@@ -70,6 +70,8 @@ proptest! {
 
         let packet_id = id.and_then(PacketId::new);
         let value = encode_item(Item::Message { queued: &queued, packet_id });
+        prop_assert_eq!(is_shared_once(&value), queued.share.is_some() && queued.qos == QoS::ExactlyOnce);
+        prop_assert_eq!(is_unsent(&value), packet_id.is_none());
         let of_share = queued.share.as_ref().zip(queued.message());
         let known = of_share.into_iter().flat_map(|(share, message)| {
             std::iter::once(message.id).chain(message.name).map(move |id| SharedMessage::new(share, id))

@@ -10,7 +10,7 @@
 //! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
-//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
+//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -141,7 +141,7 @@ pub struct Publish<'a> {
 pub enum Name<'a> {
     /// The Will of the session of that client and epoch.
     Will { client: &'a str, epoch: u64 },
-    /// The message of a QoS 2 packet.
+    /// The message of a QoS 2 packet. With one for a share group go places too that it has had before.
     Packet(Names),
 }
 
@@ -163,6 +163,8 @@ pub struct Ask<'a> {
     pub sequence: u64,
     /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first.
     pub behind: Option<(u64, u64)>,
+    /// From whom the message was inherited, if it was, and by whom: of two that ask one another the greater one has it.
+    pub rank: Option<[u64; 3]>,
     /// `$share/name/filter`; not checked here.
     pub share: &'a str,
     /// The message may have come as each of these: places in streams, or names of packets.
@@ -314,7 +316,7 @@ impl<'a> Publish<'a> {
         let topic = fields.text()?;
         name::validate(topic).map_err(|_| Malformed::Topic)?;
         let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
-        let name = if has(NAMED) { Some(fields.name()?) } else { None };
+        let name = if has(NAMED) { Some(fields.name(|id| share.is_some() || id.is_of_packet())?) } else { None };
         let properties = fields.bytes()?;
         let message_bytes = topic.len() + properties.len() + fields.0.len();
         if message_bytes > MESSAGE_BYTES_MAX {
@@ -344,23 +346,17 @@ impl<'a> Publish<'a> {
 impl<'a> Ask<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         number(out, ASK, self.sequence);
-        out.push(u8::from(self.behind.is_some()));
-        if let Some((node, incarnation)) = self.behind {
-            out.extend_from_slice(&node.to_be_bytes());
-            out.extend_from_slice(&incarnation.to_be_bytes());
-        }
+        let numbers = self.behind.map(|(node, incarnation)| [node, incarnation]);
+        put_numbers(out, numbers.as_ref().map(<[u64; 2]>::as_slice));
+        put_numbers(out, self.rank.as_ref().map(<[u64; 3]>::as_slice));
         put_bytes(out, self.share.as_bytes());
         put_ids(out, &self.ids);
     }
 
     fn decode(mut fields: Fields<'a>) -> Result<Self, Malformed> {
         let sequence = fields.u64()?;
-        let behind = match fields.u8()? {
-            0 => None,
-            1 => Some((fields.u64()?, fields.u64()?)),
-            other => return Err(Malformed::Choice(other)),
-        };
-        let ask = Ask { sequence, behind, share: fields.text()?, ids: fields.ids(|_| true)? };
+        let behind = fields.numbers()?.map(|[node, incarnation]| (node, incarnation));
+        let ask = Ask { sequence, behind, rank: fields.numbers()?, share: fields.text()?, ids: fields.ids(|_| true)? };
         fields.end()?;
         Ok(ask)
     }
@@ -443,6 +439,11 @@ fn end(out: &mut [u8], start: usize) {
 fn number(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.push(kind);
     out.extend_from_slice(&number.to_be_bytes());
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: Option<&[u64]>) {
+    out.push(u8::from(numbers.is_some()));
+    numbers.into_iter().flatten().for_each(|number| out.extend_from_slice(&number.to_be_bytes()));
 }
 
 fn put_names(out: &mut Vec<u8>, names: &Names) {
@@ -531,10 +532,24 @@ impl<'a> Fields<'a> {
         Ok(Orphan { of, incarnation, only })
     }
 
-    fn name(&mut self) -> Result<Name<'a>, Malformed> {
+    fn numbers<const N: usize>(&mut self) -> Result<Option<[u64; N]>, Malformed> {
+        let mut numbers = [0; N];
+        match self.u8()? {
+            0 => return Ok(None),
+            1 => {}
+            other => return Err(Malformed::Choice(other)),
+        }
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Ok(Some(numbers))
+    }
+
+    /// `is_one`: what a message may be known by.
+    fn name(&mut self, is_one: impl Fn(MessageId) -> bool) -> Result<Name<'a>, Malformed> {
         match self.u8()? {
             WILL => Ok(Name::Will { client: self.text()?, epoch: self.u64()? }),
-            PACKET => self.ids(MessageId::is_of_packet).map(Name::Packet),
+            PACKET => self.ids(is_one).map(Name::Packet),
             other => Err(Malformed::Choice(other)),
         }
     }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::share_groups::SharedMessage;
+use crate::cluster::share_groups::{Rank, SharedMessage};
 use crate::link::frame::{AnswerFrame, Ask, DataFrame, NO_MEMBER};
 use crate::mqtt::{Message, MessageId, QoS};
 
@@ -18,16 +18,20 @@ use super::Shard;
 use super::from_peers::StreamKey;
 use super::peers::slots_of;
 
-/// What a message for a share group is known by.
-pub(super) fn known_by(share: &str, message: &Message) -> impl Iterator<Item = SharedMessage> {
-    [Some(message.id), message.name].into_iter().flatten().map(move |id| SharedMessage::new(share, id))
-}
-
 impl Shard {
-    /// A member here is given the message, or is about to be.
-    pub(super) fn note_had(&self, share: &str, message: &Message) {
+    /// A member here is given the message, or is about to be. `given`: by that node, where it had such an id.
+    pub(super) fn note_had(&self, share: &str, message: &Message, given: Option<(u64, MessageId)>) {
         if self.keeping.has_copies() && message.qos == QoS::ExactlyOnce {
-            self.shared.shares_had.note(known_by(share, message));
+            let known_by = [message.id].into_iter().chain(message.name).map(|id| SharedMessage::new(share, id));
+            let given = given.map(|(node, id)| SharedMessage::new(share, id).given_by(node));
+            self.shared.shares_had.note(known_by.chain(given));
+        }
+    }
+
+    /// No member here takes it.
+    pub(super) fn note_refused(&self, share: &str, message: &Message) {
+        if self.keeping.has_copies() && message.qos == QoS::ExactlyOnce {
+            self.shared.shares_had.forget(SharedMessage::new(share, message.id));
         }
     }
 
@@ -52,16 +56,17 @@ impl Shard {
         if self.is_behind(self.peers.last_death) {
             return;
         }
-        let Some((share, ids)) = self.share_groups.question(number) else { return };
-        let (share, ids) = (share.clone(), *ids);
+        let Some((share, ids, rank)) = self.share_groups.question(number) else { return };
+        let share = share.clone();
         self.metrics().shares_asked.add(1);
-        let actions = if self.has_had(&share, ids.all()) {
+        let actions = if self.has_had(&share, ids.all(), rank) {
             self.share_groups.is_had(number)
         } else {
             let frames = slots_of(self.peers.all()).filter_map(|slot| {
                 let node = self.peers.node(slot)?;
                 let sequence = self.next_message_id().sequence;
-                let ask = Ask { sequence, behind: self.peers.last_death, share: &share, ids };
+                let (behind, rank) = (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner]));
+                let ask = Ask { sequence, behind, rank, share: &share, ids };
                 self.push_leg(slot, sequence, None, &DataFrame::Ask(ask));
                 Some((node, sequence))
             });
@@ -74,7 +79,8 @@ impl Shard {
     /// Another node asks.
     pub(super) fn answer_question(&mut self, of: StreamKey, ask: &Ask<'_>) {
         let sequence = ask.sequence;
-        let is_had = self.has_had(ask.share, ask.ids.all());
+        let is_had =
+            self.has_had(ask.share, ask.ids.all(), ask.rank.map(|[home, node, owner]| Rank { home, node, owner }));
         self.answer_peer(
             of,
             if is_had {
@@ -85,10 +91,11 @@ impl Shard {
         );
     }
 
-    fn has_had(&self, share: &str, ids: &[MessageId]) -> bool {
+    fn has_had(&self, share: &str, ids: &[MessageId], asks: Option<Rank>) -> bool {
         let known = |id: &MessageId| {
             let message = SharedMessage::new(share, *id);
-            self.shared.shares_had.contains(message) || self.shared_before.0.contains(&message)
+            let message = asks.map_or(message, |asks| message.given_by(asks.home));
+            self.shared.shares_had.has(message, asks) || self.shared_before.0.contains(&message)
         };
         ids.iter().any(known)
     }

@@ -424,7 +424,7 @@ impl Shard {
         if *stream.publisher != *publish.publisher {
             stream.publisher = publish.publisher.into();
         }
-        let publisher = stream.publisher.clone();
+        let (publisher, from) = (stream.publisher.clone(), stream.node);
         let place = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
         let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
         let mut names = None;
@@ -462,7 +462,7 @@ impl Shard {
             {
                 self.answer_peer(of, AnswerFrame::Settled { sequence: id.sequence });
             }
-            (Some(share), _) => self.share_from_peer(share, &outgoing, of_share.as_ref().map(Names::current)),
+            (Some(share), _) => self.share_from_peer(share, &outgoing, (from, of_share)),
             (None, Some((orphan, earlier))) => {
                 let earlier = [MessageId { sequence: earlier, ..place }];
                 self.route_to_inherited(&outgoing, orphan, names.as_ref().map_or(&earlier, Names::all));

@@ -23,6 +23,7 @@ use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Pass
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::copies::{CopyEntry, Home};
 use crate::cluster::route_commands;
+use crate::cluster::share_groups::Rank;
 use crate::journal;
 use crate::mqtt::MessageId;
 use crate::session::{Seen, Session};
@@ -179,13 +180,28 @@ impl Shard {
             _ => None,
         });
         let before = changed.filter_map(|(owner, item)| self.heir.copies.value(home, owner, item));
-        self.note_shared(before);
+        // What was not sent may have been given to another member.
+        let sent = before.filter(|value| journal::is_shared_once(value) && !journal::is_unsent(value));
+        sent.for_each(|value| self.note_sent(home.node, value));
     }
 
-    /// Messages that members of share groups here have, or had at a home that is dead.
-    fn note_shared<'a>(&self, values: impl Iterator<Item = &'a Value>) {
-        let of_shares = values.filter(|value| journal::is_shared_once(value));
-        self.shared.shares_had.note(of_shares.flat_map(|value| journal::shared_message(value)));
+    /// Nobody else gets what a session has been sent on that node.
+    fn note_sent(&self, home: NodeId, value: &Value) {
+        let given = journal::shared_message(value).map(|message| message.given_by(home.tag()));
+        self.shared.shares_had.note(journal::shared_message(value).chain(given));
+    }
+
+    /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's.
+    fn note_inherited<'a>(&self, home: NodeId, values: impl Iterator<Item = &'a Value>, rank: Rank) {
+        for value in values.filter(|value| journal::is_shared_once(value)) {
+            if !journal::is_unsent(value) {
+                self.note_sent(home, value);
+                continue;
+            }
+            let had = &self.shared.shares_had;
+            had.note(journal::shared_message(value));
+            journal::shared_message(value).for_each(|message| had.note_asked(message.given_by(rank.home), rank));
+        }
     }
 
     /// Nodes that are not among these have no sessions that could come back.
@@ -381,7 +397,8 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        self.note_shared(items.values());
+        let rank = Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 };
+        self.note_inherited(life.0, items.values(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
@@ -393,6 +410,11 @@ impl Shard {
         slot.session.has_seen((*seen).clone(), here);
         slot.session.add_missed(&mut turn, &seen.missed_of(life.0.tag(), here), here);
         slot.inherited = Some(Box::new(Origin { life, seen }));
+        let doubtful = slot.session.take_doubtful();
+        slot.items_away |= !doubtful.is_empty();
+        if !doubtful.is_empty() {
+            self.read_back_to_ask(owner, doubtful, rank);
+        }
         self.metrics().sessions_inherited.add(1);
     }
 

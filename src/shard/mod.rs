@@ -58,7 +58,7 @@ use holdfast_storage::{OwnerId, Storage};
 
 use crate::cluster::copies::inheriting::Life;
 use crate::cluster::session_move::SessionFrame;
-use crate::cluster::share_groups::{ShareGroups, SharedMessage};
+use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{MessageId, ReasonCode};
@@ -181,8 +181,8 @@ pub struct Shard {
     keeping: Keeping,
     /// The messages for share groups that sessions had when the process began, and until when it matters.
     shared_before: (Arc<HashSet<SharedMessage>>, u64),
-    /// Messages that were given back and have to be read before anybody can be offered them.
-    offered: HashMap<Ticket, Vec<Queued>>,
+    /// Messages that were given back and have to be read before anybody can be offered them, or asked for those that were inherited.
+    offered: HashMap<Ticket, (Vec<Queued>, Option<Rank>)>,
     connections: Slab<Connection>,
     next_serial: u64,
     index: ShardIndex,

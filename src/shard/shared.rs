@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use holdfast_raft::NodeId;
 use holdfast_storage::OwnerId;
 
-use crate::cluster::share_groups::{Had, SharedMessage};
+use crate::cluster::share_groups::{Had, Rank, SharedMessage};
 use crate::metrics::Metrics;
 use crate::retained::{self, HybridClock};
 use crate::session;
@@ -86,19 +86,24 @@ impl WillsSeen {
 pub struct SharesHad(Mutex<Had>);
 
 impl SharesHad {
-    pub fn note(&self, messages: impl IntoIterator<Item = SharedMessage>) {
-        let mut had = self.0.lock();
-        messages.into_iter().for_each(|message| had.note(message));
+    /// See [`Had::note`].
+    pub fn note(&self, known_by: impl Iterator<Item = SharedMessage>) {
+        self.0.lock().note(known_by);
     }
 
-    /// No member has had it after all.
-    pub fn forget(&self, messages: impl IntoIterator<Item = SharedMessage>) {
-        let mut had = self.0.lock();
-        messages.into_iter().for_each(|message| had.forget(message));
+    /// See [`Had::note_asked`].
+    pub fn note_asked(&self, message: SharedMessage, rank: Rank) {
+        self.0.lock().note_asked(message, rank);
     }
 
-    pub fn contains(&self, message: SharedMessage) -> bool {
-        self.0.lock().contains(message)
+    /// See [`Had::forget`].
+    pub fn forget(&self, message: SharedMessage) {
+        self.0.lock().forget(message);
+    }
+
+    /// See [`Had::has`].
+    pub fn has(&self, message: SharedMessage, asks: Option<Rank>) -> bool {
+        self.0.lock().has(message, asks)
     }
 
     /// A shard knows that the incarnation of the node of that tag is dead.

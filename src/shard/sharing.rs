@@ -23,7 +23,6 @@ use crate::subscriptions::{NodeSlot, Picked, SessionKey};
 use crate::topic::TopicFilter;
 
 use super::Shard;
-use super::asking::known_by;
 use super::keeping::{Due, Leg};
 use super::mailbox::Event;
 use super::peers::frame_of;
@@ -49,9 +48,10 @@ pub(super) fn bounds(clustered: bool) -> Bounds {
     }
 }
 
-/// The name of the packet that brought a message, for its way to another node.
-fn name_in(message: &Message) -> Option<Name<'static>> {
-    message.name.map(|name| Name::Packet(Names::new(name)))
+/// What a message is known by on its way to another node, beside its place: the name of the packet that brought it and, if a session has given it back, its place there.
+fn name_of(message: &Message, given_back: bool) -> Option<Name<'static>> {
+    let place = given_back.then_some(message.id);
+    Names::from_ids(place.into_iter().chain(message.name)).map(Name::Packet)
 }
 
 /// At the node of the publisher.
@@ -99,7 +99,7 @@ impl Shard {
     fn ask_for_each(&mut self, shares: impl Iterator<Item = Arc<str>>, message: &Arc<Message>, earlier: Names) {
         for share in shares {
             let leg = self.keeping.open_remote_leg(self.id);
-            self.share_groups.ask(Offer::new(share, message.clone(), Keeper::Here).with_leg(leg), earlier);
+            self.share_groups.ask(Offer::new(share, message.clone(), Keeper::Here).with_leg(leg), earlier, None);
         }
     }
 
@@ -153,7 +153,7 @@ impl Shard {
                 self.offer(offer);
             }
             Choice::Refuse if offer.is_kept() => {
-                self.shared.shares_had.forget(known_by(&offer.share, &offer.message));
+                self.note_refused(&offer.share, &offer.message);
                 self.answer_origin(offer.message.id, ShareAnswer::Refused);
                 self.delivered(offer.leg, offer.from);
             }
@@ -179,7 +179,7 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let outgoing = Outgoing::from_message(&offer.message);
-        let mut frame = frame_of(&outgoing, self.now, name_in(&offer.message));
+        let mut frame = frame_of(&outgoing, self.now, name_of(&offer.message, offer.from.is_some()));
         frame.sequence = sequence;
         frame.share = Some((&offer.share, wanted == Wanted::Any));
         self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
@@ -195,7 +195,7 @@ impl Shard {
     pub(super) fn give_again(&mut self, slot: NodeSlot, node: NodeId) {
         for (sequence, wanted, share, message) in self.share_groups.resend(node) {
             let outgoing = Outgoing::from_message(&message);
-            let mut frame = frame_of(&outgoing, self.now, name_in(&message));
+            let mut frame = frame_of(&outgoing, self.now, name_of(&message, false));
             (frame.sequence, frame.resend) = (sequence, true);
             frame.share = Some((&share, wanted == Wanted::Any));
             self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
@@ -321,8 +321,8 @@ impl Shard {
             subscription_ids: ids.as_slice(),
             share: Some(ShareText { text: &share, awaited }),
         };
-        if !elsewhere && message.name.is_some() {
-            self.note_had(&share, &message);
+        if !elsewhere {
+            self.note_had(&share, &message, None);
         }
         self.keeping.begin_leg(offer.leg);
         self.deliver_to(session, &Outgoing::from_message(&message), delivery);
@@ -347,15 +347,17 @@ impl Shard {
         &mut self,
         (share, detached): (&str, bool),
         outgoing: &Outgoing<'_>,
-        name: Option<MessageId>,
+        (from, known_by): (NodeId, Option<Names>),
     ) {
         let wanted = if detached { Wanted::Any } else { Wanted::Connected };
         let leg = self.keeping.open_leg(self.id);
         let mut message = outgoing.message().clone();
-        if name.is_some() {
-            Arc::make_mut(&mut message).name = name;
+        let known_by = known_by.as_ref().map_or(&[][..], Names::all);
+        if let Some(name) = known_by.iter().find(|id| id.is_of_packet()) {
+            Arc::make_mut(&mut message).name = Some(*name);
         }
-        self.note_had(share, &message);
+        let place = known_by.iter().find(|id| !id.is_of_packet());
+        self.note_had(share, &message, place.map(|place| (from.tag(), *place)));
         self.offer(Offer::new(share.into(), message, Keeper::Elsewhere(wanted)).with_leg(leg));
     }
 

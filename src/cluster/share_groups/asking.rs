@@ -1,7 +1,7 @@
 //! Messages of QoS 2 that a member may have already: everybody is asked before they are offered.
 //!
-//! Either they had been given to a node that has died, and whose heirs may have a session with them; or they are the messages of packets whose publisher's home has died, and
-//! which their new home routes once more. Every live node is asked, this one too, whether a member there has the message, or has had it. One that has it is enough: the message is
+//! They had been given to a node that has died, and whose heirs may have a session with them; or they are the messages of packets whose publisher's home has died, and
+//! which their new home routes once more; or they were in a session of a dead node, which may just have given them to another member, and are in an inherited session now. Every live node is asked, this one too, whether a member there has the message, or has had it. One that has it is enough: the message is
 //! settled then. When nobody has it, it is offered as a new one.
 //!
 //! A question needs no deadline. Over the link it is never lost: a node answers, or it is given up, or it begins anew and is asked again. When a node dies that was asked and
@@ -19,7 +19,7 @@ use holdfast_raft::NodeId;
 
 use crate::mqtt::Names;
 
-use super::{Action, Actions, Offer, ShareGroups};
+use super::{Action, Actions, Offer, Rank, ShareGroups};
 
 /// Questions that are with other nodes at a time.
 const OPEN_MAX: usize = 1_024;
@@ -28,6 +28,8 @@ const OPEN_MAX: usize = 1_024;
 struct Question<L> {
     offer: Offer<L>,
     ids: Names,
+    /// Of one that was inherited.
+    rank: Option<Rank>,
     /// Who has been asked and has not answered, and in which frame. `None`: everybody is to be asked.
     open: Option<Vec<(NodeId, u64)>>,
 }
@@ -90,16 +92,16 @@ impl<L> Questions<L> {
 }
 
 impl<L: Copy> ShareGroups<L> {
-    /// Somebody may have the message already, as one of `ids`. [`Action::Ask`] comes with the next tick: so nothing happens within the routing of a message.
-    pub fn ask(&mut self, offer: Offer<L>, ids: Names) {
+    /// Somebody may have the message already, as one of `ids`. `rank`: see [`Rank`]. [`Action::Ask`] comes with the next tick: so nothing happens within the routing of a message.
+    pub fn ask(&mut self, offer: Offer<L>, ids: Names, rank: Option<Rank>) {
         self.enters(&offer);
         self.questions.last += 1;
-        self.questions.all.insert(self.questions.last, Question { offer, ids, open: None });
+        self.questions.all.insert(self.questions.last, Question { offer, ids, rank, open: None });
     }
 
     /// Which message the question of that number is about.
-    pub fn question(&self, number: u64) -> Option<(&Arc<str>, &Names)> {
-        self.questions.all.get(&number).map(|question| (&question.offer.share, &question.ids))
+    pub fn question(&self, number: u64) -> Option<(&Arc<str>, Names, Option<Rank>)> {
+        self.questions.all.get(&number).map(|question| (&question.offer.share, question.ids, question.rank))
     }
 
     /// All other live nodes were asked, each in that frame, and on this one nobody has it.

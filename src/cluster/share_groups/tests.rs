@@ -91,7 +91,7 @@ impl World {
 
     /// Asks all that have members, and this node: what it has itself is said by `has`.
     fn ask(&mut self, number: u64) {
-        let (_, ids) = self.groups.question(number).expect("it is open");
+        let (_, ids, _) = self.groups.question(number).expect("it is open");
         let ids: Vec<u64> = ids.all().iter().map(|id| id.sequence).collect();
         if ids.iter().any(|id| self.had.contains(id)) {
             self.done.push(format!("{ids:?} is here"));
@@ -150,7 +150,7 @@ impl World {
             "again" => {
                 let ids = Names::new(MessageId { sequence: number(3), ..Default::default() });
                 let offer = Offer::new(SHARE.into(), message(words[1], QoS::ExactlyOnce), Keeper::Here);
-                self.groups.ask(offer.with_leg(letter(words[1])), ids);
+                self.groups.ask(offer.with_leg(letter(words[1])), ids, None);
                 Actions::new()
             }
             "gone" => {
