@@ -95,7 +95,7 @@ fn encode_id(out: &mut Value, id: MessageId) {
     out.u64(id.sequence);
 }
 
-fn decode_id(source: &mut Source<'_>) -> Option<MessageId> {
+pub(super) fn decode_id(source: &mut Source<'_>) -> Option<MessageId> {
     Some(MessageId { node: source.u64()?, shard: source.u16()?, sequence: source.u64()? })
 }
 

@@ -32,20 +32,19 @@ fn blob() -> impl Strategy<Value = Bytes> {
 prop_compose! {
     fn message()(
         node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
-        qos in qos(), retain: bool, expires_at: Option<u64>,
+        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>,
     ) -> Message {
         let id = MessageId { node, shard, sequence };
-        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name: None }
+        let name = name.map(|sequence| MessageId { sequence, ..id }.of_packet());
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name }
     }
 }
 
 prop_compose! {
     fn queued()(
         message in message(), qos in prop_oneof![Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)], retain: bool, ids in proptest::collection::vec(1u32..268_435_455, 0..4),
-        share in proptest::option::of(text()), position in 1u64.., name in proptest::option::of(any::<u64>()),
+        share in proptest::option::of(text()), position in 1u64..,
     ) -> Queued {
-        let name = name.map(|sequence| MessageId { sequence, ..message.id }.of_packet());
-        let message = Message { name, ..message };
         let body = QueuedBody::Here(Arc::new(message));
         Queued { position, body, qos, retain, subscription_ids: SubscriptionIds::from_slice(&ids), share, kept: true, awaited: false }
     }
