@@ -90,7 +90,8 @@ pub enum Command {
         run: u64,
         /// The least and the greatest version of the control state that it can apply.
         versions: (u16, u16),
-        /// Whether it still has all sessions that it held. If not, they are lost.
+        /// Whether it still has everything that it ever had on its disk. If not, its heirs inherit as if it had died, and it is nobody's heir until it is filled
+        /// again; of sessions that nobody inherits it keeps what it has.
         intact: bool,
     },
     /// The node has been silent for too long and can do nothing more under that incarnation.
@@ -148,7 +149,8 @@ pub enum Command {
     Inherited { node: NodeId, incarnation: Incarnation },
     /// The node has complete copies of these sessions, whose holder is dead: each passes to it of which it is the pick among the holder's heirs.
     Found { clients: Vec<ClientId> },
-    /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it ends as if it had expired.
+    /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it goes back to
+    /// the dead node from which it was inherited, or ends as if it had expired.
     Lost { client: ClientId, epoch: SessionEpoch },
 }
 

@@ -59,5 +59,5 @@ pub use group::{
 pub use network::Network;
 pub use seat::{AppliedEntry, Audience};
 pub use standalone::Standalone;
-pub use state::{Claim, ControlState, Counts, HeirsView, NodeView, Session, SnapshotError, heir_of};
+pub use state::{Claim, ControlState, Counts, Estate, HeirsView, NodeView, Session, SnapshotError, heir_of};
 pub use wire::{Lane, MESSAGE_BYTES_MAX};

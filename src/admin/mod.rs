@@ -83,6 +83,11 @@ pub trait Source: Send + Sync + 'static {
     /// The cluster as this node sees it. A node that is alone is a cluster of one.
     fn cluster(&self) -> view::Cluster;
 
+    /// The same with what only other nodes know.
+    fn status(&self) -> Soon<'_, view::Cluster> {
+        Box::pin(async { self.cluster() })
+    }
+
     /// Writes what this node counts, but for what follows from [`Source::cluster`].
     fn metrics<'a>(&'a self, out: &'a mut Exposition) -> Soon<'a, ()>;
 
@@ -98,8 +103,8 @@ pub trait Source: Send + Sync + 'static {
     /// Joins the cluster that a node at `address` (`host:port`) belongs to.
     fn join(&self, address: String) -> Soon<'_, Result<(), Trouble>>;
 
-    /// Takes this node out of its cluster for good.
-    fn leave(&self) -> Soon<'_, Result<(), Trouble>>;
+    /// Takes this node out of its cluster for good: when the copies of sessions are elsewhere, or at once if that is forced.
+    fn leave(&self, force: bool) -> Soon<'_, Result<view::Leaving, Trouble>>;
 
     /// Takes another node, by name or id, out of the cluster for good: one that will not come back.
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>>;

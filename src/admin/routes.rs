@@ -158,7 +158,7 @@ fn no_client(id: &str) -> Trouble {
 }
 
 async fn status(State(stage): State<Arc<Stage>>) -> Result<Response, Trouble> {
-    Ok(Json(started(&stage)?.cluster()).into_response())
+    Ok(Json(started(&stage)?.status().await).into_response())
 }
 
 #[derive(Deserialize)]
@@ -177,9 +177,20 @@ async fn join(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, 
     Ok(done())
 }
 
-async fn leave(State(stage): State<Arc<Stage>>) -> Result<Response, Trouble> {
-    started(&stage)?.leave().await?;
-    Ok(done())
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaveBody {
+    force: bool,
+}
+
+async fn leave(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
+    let LeaveBody { force } = match body.trim_ascii() {
+        [] => LeaveBody::default(),
+        _ => json(&body, r#"nothing, or {"force": true}"#)?,
+    };
+    let leaving = started(&stage)?.leave(force).await?;
+    let status = if leaving.done { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(leaving)).into_response())
 }
 
 #[derive(Deserialize)]

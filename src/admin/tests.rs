@@ -72,8 +72,8 @@ impl Source for Known {
         Box::pin(async move { Err(Trouble::new(409, "joined", address).hint("leave first")) })
     }
 
-    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
-        Box::pin(async { Ok(()) })
+    fn leave(&self, force: bool) -> Soon<'_, Result<view::Leaving, Trouble>> {
+        Box::pin(async move { Ok(view::Leaving { done: force, progress: "the node waits".to_owned() }) })
     }
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
@@ -199,7 +199,10 @@ async fn commands_to_the_cluster_take_what_they_need() {
     assert!(answer.ends_with(r#"{"code":"joined","message":"n2:7946","hint":"leave first"}"#), "{answer}");
     let (_, answer) = ask(&port, "POST", "/api/v1/cluster/join", "").await;
     assert!(answer.contains("the body: it is empty") && answer.contains("HOST:PORT"), "{answer}");
-    assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", "").await.0, 200);
+    let (status, answer) = ask(&port, "POST", "/api/v1/cluster/leave", "").await;
+    assert!(status == 202 && answer.ends_with(r#"{"done":false,"progress":"the node waits"}"#), "{answer}");
+    assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"force":true}"#).await.0, 200);
+    assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"forced":true}"#).await.0, 400);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/force-leave", r#"{"node":"n2"}"#).await.0, 404);
 }
 

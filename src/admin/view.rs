@@ -77,6 +77,16 @@ pub struct Cluster {
     pub copies: Vec<CopiesAt>,
 }
 
+/// The answer to who wants a node to leave.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// The node has left, and its process ends.
+    pub done: bool,
+    /// If not, what it does or waits for: who asks again is told of the same departure.
+    #[serde(default)]
+    pub progress: String,
+}
+
 /// The copies of one node's sessions on another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiesAt {
@@ -85,6 +95,21 @@ pub struct CopiesAt {
     pub heir: String,
     /// `complete`, `filling`, `stale` for one that has missed something and is no heir until it is filled, or `incomplete` where sessions have come to the home since.
     pub state: String,
+    /// As the home says; `None` if it was not asked, or did not answer.
+    #[serde(default)]
+    pub figures: Option<CopyFigures>,
+}
+
+/// How far one node's copies on another one are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyFigures {
+    /// Sessions that were to be sent whole since the heirs last changed, those of them that were, and the bytes of these.
+    pub to_fill: u64,
+    pub filled: u64,
+    pub filled_bytes: u64,
+    /// What was sent and is not accepted yet, in bytes and in entries.
+    pub lag_bytes: u64,
+    pub lag_records: u64,
 }
 
 /// A node of the cluster.

@@ -2,14 +2,21 @@
 //!
 //! What a shard hands to its storage of the sessions that have a copy elsewhere it also sends, in the same order, to the node that has it, their *heir*: one frame
 //! of [`CopyEntry`] for each turn, numbered as everything in the stream of that shard (bytes: `journal::copy`). The heir writes it down under owners of its
-//! own: [`receiving`]. Who has to have what, and what they have, is [`Sending`] at the home. When the home has died its heirs take over what they have: [`inheriting`].
+//! own: [`receiving`]. Who has to have what, and what they have, is [`Sending`] at the home. When the home has died its heirs take over what they have: [`inheriting`]; who did not hear
+//! of that when it happened finds out by [`looking`], and what has come for everybody meanwhile is [`plain`].
+//! Who is to be an heir is decided by [`proposing`], by what the nodes say of themselves ([`standing`]); [`parting`] knows when a node may leave, and [`alarm`] when copies have been incomplete for long.
 //!
 //! What an item or a header is made of is bytes here, except that messages have an id.
 
+pub mod alarm;
 pub mod inheriting;
+pub mod looking;
+pub mod parting;
+pub mod plain;
 pub mod proposing;
 pub mod receiving;
 mod sending;
+pub mod standing;
 
 use std::sync::Arc;
 
@@ -18,7 +25,7 @@ use holdfast_storage::{ItemId, OwnerId, Value};
 
 use crate::mqtt::{Message, MessageId};
 
-pub use sending::{Copied, Frame, Heirs, Members, Sending, Slot, Step, Work};
+pub use sending::{Copied, Frame, Heirs, Lag, Members, Sending, Slot, Step, Work};
 
 /// A shard of another node, whose sessions have copies here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

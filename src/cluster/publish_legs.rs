@@ -151,8 +151,9 @@ impl<W> PublishLegs<W> {
     }
 
     /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
-    /// received nothing: it gets all that is kept, and `resent` is called with the frame of every leg that the one before may have received.
-    pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8])) {
+    /// received nothing: it gets all that is kept, and `resent` is called with the frame of every leg that the one before may have received, and with whether that had
+    /// refused it: whoever it was given back to sees to it.
+    pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8], bool)) {
         self.connected = true;
         // It has had no chance to accept anything before.
         self.progress_at = now;
@@ -168,7 +169,7 @@ impl<W> PublishLegs<W> {
                 let sent_before = self.sent_before;
                 self.each_frame(|leg, frame| {
                     if leg.start < sent_before {
-                        resent(frame);
+                        resent(frame, leg.refused);
                     }
                 });
             }
@@ -317,7 +318,7 @@ mod tests {
         let mut legs = PublishLegs::default();
         push(&mut legs, 1, 3);
         assert!(!legs.has_unsent(), "nobody is there");
-        legs.connect(0, Some(0), |_| panic!("nothing was sent before"));
+        legs.connect(0, Some(0), |_, _| panic!("nothing was sent before"));
         push(&mut legs, 2, 2);
         assert_eq!(unsent(&legs), [1, 1, 1, 2, 2]);
         legs.sent(4);
@@ -334,18 +335,18 @@ mod tests {
     #[test]
     fn what_is_not_accepted_is_sent_again_after_a_break() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         (1..=4).for_each(|sequence| push(&mut legs, sequence, 2));
         legs.sent(8);
         accept(&mut legs, 1);
         legs.disconnect();
         assert!(!legs.has_unsent());
         // Two and three have arrived, and their answers have not.
-        legs.connect(0, Some(3), |_| panic!("the node is the same"));
+        legs.connect(0, Some(3), |_, _| panic!("the node is the same"));
         assert_eq!(unsent(&legs), [4, 4]);
         legs.disconnect();
         let mut again = 0;
-        legs.connect(0, None, |frame| {
+        legs.connect(0, None, |frame, _| {
             again += 1;
             frame[0] |= 0x80;
         });
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn what_a_process_that_is_gone_was_sent_counts_as_sent() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         push(&mut legs, 1, 2);
         push(&mut legs, 2, 2);
         legs.sent(3);
@@ -366,19 +367,19 @@ mod tests {
         push(&mut legs, 3, 2);
         legs.disconnect();
         let mut again = 0;
-        legs.connect(0, None, |_| again += 1);
+        legs.connect(0, None, |_, _| again += 1);
         assert_eq!((again, legs.first_unsent()), (2, Some(3)));
-        legs.connect(0, None, |_| again += 1);
+        legs.connect(0, None, |_, _| again += 1);
         assert_eq!((again, legs.first_unsent()), (4, Some(3)));
     }
 
     #[test]
     fn an_answer_may_come_before_the_frame_is_sent_again() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         push(&mut legs, 1, 2);
         push(&mut legs, 2, 2);
-        legs.connect(0, None, |_| {});
+        legs.connect(0, None, |_, _| {});
         assert_eq!(accept(&mut legs, 1), [1]);
         assert_eq!(unsent(&legs), [2, 2]);
     }
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn what_is_accepted_is_kept_until_it_is_stable() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         (1..=4).for_each(|sequence| push(&mut legs, sequence, 2));
         legs.sent(8);
         assert_eq!(answer(&mut legs, 3, 1), [1, 2, 3]);
@@ -394,11 +395,11 @@ mod tests {
         assert_eq!(legs.owed_bytes(), 6, "the window is taken by what is not stable");
         assert!(answer(&mut legs, 3, 2).is_empty(), "told once");
         legs.disconnect();
-        legs.connect(0, Some(4), |_| panic!("the node is the same"));
+        legs.connect(0, Some(4), |_, _| panic!("the node is the same"));
         assert!(!legs.has_unsent(), "it has everything");
         legs.disconnect();
         // It has started anew, and what it had accepted may have been with no heir.
-        legs.connect(0, None, |frame| frame[0] |= 0x80);
+        legs.connect(0, None, |frame, _| frame[0] |= 0x80);
         assert_eq!(unsent(&legs), [0x83, 3, 0x84, 4]);
         legs.sent(4);
         assert_eq!(answer(&mut legs, 4, 3), [4]);
@@ -420,7 +421,7 @@ mod tests {
     #[test]
     fn a_node_is_stuck_while_it_accepts_nothing() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         push(&mut legs, 1, 1);
         assert_eq!(legs.stuck_ms(500), 500);
         legs.answered(600, 1, 0, |_| {});
@@ -432,7 +433,7 @@ mod tests {
     #[test]
     fn one_that_is_refused_is_given_back_and_nobody_waits_for_it_here() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         (1..=3).for_each(|sequence| push(&mut legs, sequence, CHUNK_BYTES / 2 + sequence as usize));
         assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], Some(3))));
         assert_eq!(legs.refused(3), Some((vec![3; CHUNK_BYTES / 2 + 3], None)), "it is said twice");
@@ -452,9 +453,24 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_refused_is_marked_for_a_node_that_starts_anew() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_, _| {});
+        (1..=3).for_each(|sequence| push(&mut legs, sequence, 1));
+        legs.sent(2);
+        assert_eq!(legs.refused(2), Some((vec![2], Some(2))));
+        assert_eq!(answer(&mut legs, 2, 0), [1]);
+        legs.disconnect();
+        let mut again = Vec::new();
+        legs.connect(0, None, |frame, refused| again.push((frame[0], refused)));
+        assert_eq!(again, [(1, false), (2, true)]);
+        assert_eq!(unsent(&legs), [1, 2, 3]);
+    }
+
+    #[test]
     fn long_streams_keep_only_what_is_owed() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         let mut taken = Vec::new();
         for sequence in 1..=5_000_u64 {
             push(&mut legs, sequence, 1 + (sequence % 97) as usize);
@@ -480,7 +496,7 @@ mod tests {
         assert_eq!(legs.stuck_ms(3_000), 3_000);
         legs.give_time(4_000);
         assert_eq!(legs.stuck_ms(4_500), 500, "it has begun anew");
-        legs.connect(5_000, None, |_| {});
+        legs.connect(5_000, None, |_, _| {});
         assert_eq!(legs.stuck_ms(5_200), 200);
         legs.answered(6_000, 1, 0, |_| {});
         assert_eq!(legs.stuck_ms(6_100), 100);
@@ -491,7 +507,7 @@ mod tests {
     #[test]
     fn the_window_follows_what_the_node_accepts() {
         let mut legs = PublishLegs::default();
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         push(&mut legs, 1, WINDOW_BYTES_FIRST);
         assert!(legs.is_full());
         legs.measure(1_000);
@@ -504,6 +520,7 @@ mod tests {
         assert_eq!(legs.window, WINDOW_BYTES_FIRST, "nothing was asked of it");
     }
 
+    /// H23, H24: in order, for its heirs.
     #[test]
     fn a_node_that_is_gone_leaves_what_was_not_stable() {
         let mut legs = PublishLegs::default();
@@ -514,7 +531,7 @@ mod tests {
         legs.take(|frame, wait| taken.push((frame[0], frame.len(), wait)));
         assert_eq!(taken, [(2, len, None), (3, len, None), (4, len, Some(4)), (5, len, Some(5))]);
         legs.take(|_, _| panic!("they are taken once"));
-        legs.connect(0, Some(0), |_| {});
+        legs.connect(0, Some(0), |_, _| {});
         push(&mut legs, 6, 1);
         assert_eq!(unsent(&legs), [6]);
         assert_eq!(accept(&mut legs, 6), [6]);

@@ -147,7 +147,7 @@ impl Cluster {
             secret_file: secret_file.into(),
             seeds: Vec::new(),
             expected_size: 3,
-            session_copies: 1,
+            session_copies: SESSION_COPIES_MAX,
             tls: None,
             peer_addresses: BTreeMap::new(),
             timers: ClusterTimers::default(),
@@ -175,7 +175,7 @@ impl Cluster {
         let advertise = section.optional("advertise", parse_advertise).flatten();
         let seeds = read_seeds(section);
         let expected_size = section.integer("expected_size", 3, 1..=FOUNDERS_MAX);
-        let session_copies = section.integer("session_copies", 1, 1..=SESSION_COPIES_MAX);
+        let session_copies = section.integer("session_copies", SESSION_COPIES_MAX, 1..=SESSION_COPIES_MAX);
         let tls = section.section("tls", TLS_KEYS, ClusterTls::read).flatten();
         let peer_addresses = section.map("peer_addresses", NODES_MAX, parse_host_and_port);
         let timers = ClusterTimers::read(section);

@@ -54,7 +54,7 @@ fn the_reference_file_shows_the_defaults() {
 #[test]
 fn every_key_of_a_cluster_is_read() {
     let read = read(
-        "advertise = 'n1.example:7'\nseeds = ['localhost:1', '[::1]:2', 'a_b-c.d:3', 'n2:4']\nexpected_size = 5\nsession_copies = 2\nlease = '6s'\n\
+        "advertise = 'n1.example:7'\nseeds = ['localhost:1', '[::1]:2', 'a_b-c.d:3', 'n2:4']\nexpected_size = 5\nsession_copies = 1\nlease = '6s'\n\
          renew = '1s'\nmargin = '700ms'\nelection = '600ms'\nfence_grace = '0s'\nsubscribe_deadline = '8s'\nroute_linger = 0\n\
          tls = { cert = 'c', key = '/k', ca = 'a' }\n[cluster.peer_addresses]\nn2 = '127.0.0.1:9'\n\"n 3\" = 'h:10'\n",
     );
@@ -63,7 +63,7 @@ fn every_key_of_a_cluster_is_read() {
         advertise: Some("n1.example:7".into()),
         seeds: ["localhost:1", "[::1]:2", "a_b-c.d:3", "n2:4"].map(String::from).into(),
         expected_size: 5,
-        session_copies: 2,
+        session_copies: 1,
         tls: Some(ClusterTls { cert: "dir/c".into(), key: "/k".into(), ca: "dir/a".into() }),
         peer_addresses: [("n2", "127.0.0.1:9"), ("n 3", "h:10")].map(|(a, b)| (a.into(), b.into())).into(),
         timers: ClusterTimers {

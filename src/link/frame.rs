@@ -11,6 +11,7 @@
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
 //! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
+//! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
 //! bit for "more follows", and then as many bytes.
@@ -54,7 +55,8 @@ const PUBLISH: u8 = 1;
 const MARK: u8 = 2;
 const COPY: u8 = 3;
 const ORPHAN: u8 = 4;
-const ASK: u8 = 5;
+const VOID: u8 = 5;
+const ASK: u8 = 6;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -182,6 +184,11 @@ pub enum DataFrame<'a> {
         sequence: u64,
         index: u64,
     },
+    /// A publish that is sent otherwise.
+    Void {
+        /// Its place in the stream of the sending shard.
+        sequence: u64,
+    },
     /// What has changed in the sessions of which the receiver has copies. Not looked into here.
     Copy {
         /// Its place in the stream of the sending shard, as that of a publish.
@@ -228,6 +235,10 @@ impl<'a> DataFrame<'a> {
                 out.extend_from_slice(entries);
             }
             Self::Ask(ask) => ask.encode(out),
+            Self::Void { sequence } => {
+                out.extend_from_slice(&[VOID, 0]);
+                out.extend_from_slice(&sequence.to_be_bytes());
+            }
         }
         end(out, start);
     }
@@ -252,6 +263,10 @@ impl<'a> DataFrame<'a> {
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
             ASK => Self::Ask(Ask::decode(fields)?),
+            VOID => {
+                fields.u8()?;
+                Self::Void { sequence: fields.u64()? }
+            }
             other => return Err(Malformed::Kind(other)),
         };
         Ok(Some((frame, length)))
@@ -414,10 +429,13 @@ impl AnswerFrame {
     }
 }
 
-/// Notes in the whole frame of a publish that it may have been sent before. Other frames stay as they are.
-pub fn mark_resent(frame: &mut [u8]) {
-    if let [_, _, _, _, PUBLISH | ORPHAN, flags, ..] = frame {
+/// Notes in the whole frame of a publish that it may have been sent before; if it `is_void`, that it counts no more. Other frames stay as they are.
+pub fn mark_resent(frame: &mut [u8], is_void: bool) {
+    if let [_, _, _, _, kind @ (PUBLISH | ORPHAN), flags, ..] = frame {
         *flags |= RESEND;
+        if is_void {
+            *kind = VOID;
+        }
     }
 }
 

@@ -96,11 +96,14 @@ fn an_orphan_and_a_copy_as_bytes() {
     let expected =
         b"\0\0\0\x2f\x04\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x04\x01\0\0\0\0\0\0\0\x06\x01c\x03a/b\x00hello";
     assert_eq!(again, expected);
-    mark_resent(&mut again);
+    mark_resent(&mut again, false);
     let Ok(Some((DataFrame::Publish(resent), _))) = DataFrame::decode(&again, MAX) else {
         panic!("it is still a publish");
     };
     assert!(resent.resend && resent.orphan == Some(Orphan { of: 9, incarnation: 4, only: Some(6) }));
+
+    mark_resent(&mut again, true);
+    assert_eq!(DataFrame::decode(&again, MAX), Ok(Some((DataFrame::Void { sequence: 7 }, again.len()))));
 
     let copy = DataFrame::Copy { sequence: 8, entries: b"entries" };
     assert_eq!(bytes(&copy), b"\0\0\0\x10\x03\0\0\0\0\0\0\0\x08entries");
@@ -142,6 +145,7 @@ fn small_frames_come_back() {
         DataFrame::Mark { sequence: 3, index: u64::MAX },
         DataFrame::Copy { sequence: 6, entries: &[1, 2] },
         DataFrame::Copy { sequence: 7, entries: &[] },
+        DataFrame::Void { sequence: 8 },
     ] {
         let bytes = bytes(&frame);
         assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));

@@ -407,7 +407,7 @@ impl Source for Alone {
         Box::pin(async { not_clustered() })
     }
 
-    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
+    fn leave(&self, _force: bool) -> Soon<'_, Result<view::Leaving, Trouble>> {
         Box::pin(async { not_clustered() })
     }
 

@@ -110,6 +110,8 @@ pub(super) struct TakenUp {
     pub sequence: u64,
     /// Leases of a node that was alone until now, and is one of a cluster from now on.
     pub alone: Vec<LeaseImage>,
+    /// Whether all was there that had been written: nothing was damaged.
+    pub whole: bool,
     /// What the disk has to hear of the start.
     entries: Vec<Entry>,
 }
@@ -121,6 +123,7 @@ pub(super) fn nothing(node: NodeId, name: &str, shards: usize) -> TakenUp {
         stored: (0..shards).map(|_| Stored::default()).collect(),
         sequence: 0,
         alone: Vec::new(),
+        whole: true,
         entries: Vec::new(),
     }
 }
@@ -181,7 +184,8 @@ pub(super) fn take_up(
     let sessions: usize = stored.iter().map(|stored| stored.sessions.len()).sum();
     let retained = shared.retained.read().len();
     info!(event = "recovered", sessions, retained, ended = dropped, incarnation = found.incarnation, "state recovered");
-    Ok(TakenUp { standalone, stored, sequence, alone, entries })
+    let whole = opened.report.damage.is_empty();
+    Ok(TakenUp { standalone, stored, sequence, alone, whole, entries })
 }
 
 /// Retained messages are read whole. Of two of one topic, which the end of a run may leave behind, the newer one stays.

@@ -20,6 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -128,6 +129,8 @@ struct Parts {
     storage: Option<Storage>,
     /// Whether what is promised waits for the disk.
     defers: bool,
+    /// Whether what was on disk is all there.
+    whole: bool,
     /// The data directory stays locked for as long as the node runs.
     _identity: Option<Identity>,
 }
@@ -150,12 +153,12 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
     let listeners = bind_all(certified, config)?;
-    let TakenUp { standalone, stored, sequence, alone, .. } = taken_up;
+    let TakenUp { standalone, stored, sequence, alone, whole, .. } = taken_up;
     let plane = Plane::new(config, standalone, &shared, &storage);
     let mqtt = Arc::new(config.mqtt.clone());
     let defers = config.storage.durability == config::Durability::Disk;
-    let parts =
-        Parts { shared, access, refusals: Arc::default(), mqtt, listeners, storage, defers, _identity: identity };
+    let refusals = Arc::default();
+    let parts = Parts { shared, access, refusals, mqtt, listeners, storage, defers, whole, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
@@ -252,14 +255,15 @@ impl Plane {
         (local, port): (Arc<Local>, &Option<AdminPort>),
         open: watch::Sender<bool>,
     ) -> Result<Option<Membership>, StartError> {
-        let Parts { shared, storage, .. } = parts;
+        let Parts { shared, storage, whole, .. } = parts;
         let (Plane::Clustered(plane), Some(cluster)) = (self, &config.cluster) else {
             if let Some(port) = port {
                 port.begin(Arc::new(Alone { local, node: shared.node }));
             }
             return Ok(None);
         };
-        let beginning = cluster::Beginning { config, cluster, shared, storage, plane, alone, local, port };
+        let whole = *whole;
+        let beginning = cluster::Beginning { config, cluster, shared, storage, whole, plane, alone, local, port };
         Ok(Some(cluster::start(beginning, open).await?))
     }
 
@@ -336,7 +340,10 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         storage_level: Default::default(),
         owners: owners.into(),
         clustered: config.cluster.is_some(),
-        copies: config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
+        // Without a disk there is nothing of which there could be a copy.
+        copies: config.node.data_dir.is_some()
+            && config.cluster.as_ref().is_some_and(|cluster| cluster.session_copies > 1),
+        short_heirs: AtomicU64::new(0),
         run: random_id() as u64,
         grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
         cluster_index: Default::default(),

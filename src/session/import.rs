@@ -18,7 +18,8 @@ use super::{Session, Turn};
 /// What comes for a session that is not here yet. Its messages have no position and are written down nowhere: the node that has the session gets them too.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    messages: VecDeque<Queued>,
+    /// Each with the names as which it may have come before.
+    messages: VecDeque<(Queued, Box<[MessageId]>)>,
     bytes: usize,
 }
 
@@ -35,7 +36,8 @@ impl Session {
 
     /// Ends the holding and returns what was held, for a session that is not adopted after all.
     pub fn take_held(&mut self) -> Vec<Queued> {
-        self.held.take().map_or_else(Vec::new, |held| held.messages.into())
+        let held = self.held.take().unwrap_or_default();
+        held.messages.into_iter().map(|(queued, _)| queued).collect()
     }
 
     /// Holds a message; a full hold follows the policy of the queue.
@@ -55,7 +57,7 @@ impl Session {
         };
         while full(held)
             && limits.queue_full == QueueFull::DropOldest
-            && let Some(oldest) = held.messages.pop_front()
+            && let Some((oldest, _)) = held.messages.pop_front()
         {
             held.bytes -= oldest.size();
             dropped += 1;
@@ -64,7 +66,7 @@ impl Session {
             dropped += 1;
         } else {
             held.bytes += size;
-            held.messages.push_back(queued(0, outgoing, delivery, qos));
+            held.messages.push_back((queued(0, outgoing, delivery, qos), outgoing.earlier.into()));
         }
         (0..dropped).for_each(|_| self.drop_message(turn, DropReason::QueueFull));
     }
@@ -98,14 +100,15 @@ impl Session {
         if let Some(last) = PacketId::new(bounds.last_packet_id) {
             self.window.resume_after(last);
         }
-        for held in self.take_held() {
-            let Some(message) = held.message().filter(|message| !seen.contains(message.id)) else {
-                continue;
-            };
-            self.append(turn, message, &held);
-        }
+        let mut held = self.held.take().unwrap_or_default().messages;
+        held.retain(|(held, _)| held.message().is_some_and(|message| !seen.contains(message.id)));
         self.add_missed(turn, &[], here);
         self.has_seen(seen, here);
+        for (held, earlier) in held {
+            if let Some(message) = held.message().filter(|_| !self.has_got_any(&earlier, here)) {
+                self.append(turn, message, &held);
+            }
+        }
     }
 
     /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`].

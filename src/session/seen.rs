@@ -40,6 +40,15 @@ impl Seen {
         other.iter().for_each(|id| self.note(id));
     }
 
+    /// Leaves what both have seen.
+    pub fn keep_common(&mut self, other: &Seen) {
+        self.0.retain(|stream, sequence| {
+            let theirs = other.0.get(stream).copied();
+            *sequence = (*sequence).min(theirs.unwrap_or(0));
+            theirs.is_some()
+        });
+    }
+
     /// Takes out the streams of which `other` has seen as much: from there nothing comes again.
     pub fn without(&mut self, other: &Seen) {
         self.0.retain(|(node, shard), sequence| {
@@ -124,6 +133,11 @@ impl Session {
         let seen = here.contains(id) || self.elsewhere.get().is_some_and(|seen| seen.contains(id));
         let missed = self.missed.as_ref().map_or(&[][..], |missed| &missed.1);
         seen && !missed.iter().any(|missed| missed.contains(id))
+    }
+
+    /// Whether it has got a message under one of these names. Of a session that is not here yet that is not known before [`Session::adopt`].
+    pub fn has_got_any(&self, names: &[MessageId], here: &Seen) -> bool {
+        !self.is_held() && names.iter().any(|id| self.has_got(*id, here))
     }
 }
 

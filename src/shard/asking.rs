@@ -10,9 +10,16 @@
 
 use std::sync::Arc;
 
+use holdfast_storage::{OwnerId, Value};
+
+use crate::cluster::copies::receiving::Copies;
+use crate::cluster::copies::{CopyEntry, Home};
 use crate::cluster::share_groups::{Rank, SharedMessage};
+use crate::journal;
 use crate::link::frame::{AnswerFrame, Ask, DataFrame, NO_MEMBER};
 use crate::mqtt::{Message, MessageId, QoS};
+
+use crate::subscriptions::SessionKey;
 
 use super::Shard;
 use super::from_peers::StreamKey;
@@ -76,6 +83,16 @@ impl Shard {
         self.carry_out_shares(actions);
     }
 
+    /// What a session has not sent that was inherited may be with another member: it is out of the session until that is known.
+    pub(super) fn ask_for_doubtful(&mut self, session: SessionKey, owner: OwnerId, rank: Rank) {
+        let slot = &mut self.sessions[session as usize];
+        let doubtful = slot.session.take_doubtful();
+        if !doubtful.is_empty() {
+            slot.items_away = true;
+            self.read_back_to_ask(owner, doubtful, rank);
+        }
+    }
+
     /// Another node asks.
     pub(super) fn answer_question(&mut self, of: StreamKey, ask: &Ask<'_>) {
         let sequence = ask.sequence;
@@ -105,5 +122,44 @@ impl Shard {
         let is_here = message.id.node == self.shared.node_tag;
         let lives = is_here || self.peers.incarnation_of(message.id.node).is_some();
         self.keeping.has_copies() && !self.share_groups.is_apart() && !lives
+    }
+}
+
+/// What copies say.
+impl Shard {
+    /// What a member had of a share group and is done with was his. What the session has when its home dies is noted then.
+    pub(super) fn note_done_with(&self, home: Home, copies: &Copies, entries: &[CopyEntry]) {
+        let changed = entries.iter().filter_map(|entry| match entry {
+            CopyEntry::Delete { owner, item } => Some((*owner, *item)),
+            CopyEntry::Put { owner, item, value, .. } => (!journal::is_shared_once(value)).then_some((*owner, *item)),
+            _ => None,
+        });
+        let before = changed.filter_map(|(owner, item)| copies.value(home, owner, item));
+        // What was not sent may have been given to another member.
+        let sent = before.filter(|value| journal::is_shared_once(value) && !journal::is_unsent(value));
+        sent.for_each(|value| self.note_sent(home.node.tag(), value));
+    }
+
+    /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's. `rank`: `None` if that
+    /// is not to be known any more.
+    pub(super) fn note_inherited<'a>(&self, values: impl Iterator<Item = &'a Value>, rank: Option<Rank>) {
+        let had = &self.shared.shares_had;
+        for value in values.filter(|value| journal::is_shared_once(value)) {
+            match rank {
+                Some(rank) if !journal::is_unsent(value) => self.note_sent(rank.home, value),
+                rank => {
+                    had.note(journal::shared_message(value));
+                    for (message, rank) in journal::shared_message(value).zip(rank.into_iter().cycle()) {
+                        had.note_asked(message.given_by(rank.home), rank);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nobody else gets what a session has been sent on the node of that tag.
+    fn note_sent(&self, home: u64, value: &Value) {
+        let given = journal::shared_message(value).map(|message| message.given_by(home));
+        self.shared.shares_had.note(journal::shared_message(value).chain(given));
     }
 }

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
 use holdfast_storage::{Entry, ItemId, OwnerId};
@@ -410,9 +411,10 @@ impl Shard {
             let Some(copying) = self.keeping.copying.as_mut().filter(|copying| copying.fills) else { return };
             let ready = copying.fillings.values().find(|filling| filling.reading == Reading::Done);
             let ready = ready.map(|filling| filling.work);
-            // Publishers are not to wait behind a fill.
-            let peers = &self.peers;
-            match ready.or_else(|| copying.sending.next_work(|heir| peers.has_room(heir))) {
+            // Publishers are not to wait behind a fill, and it is not to take the last room on a disk.
+            let (peers, short) = (&self.peers, self.shared.short_heirs.load(Ordering::Acquire));
+            let may = |heir: NodeSlot| peers.has_room(heir) && short >> heir & 1 == 0;
+            match ready.or_else(|| copying.sending.next_work(may)) {
                 Some(work) => self.make_copies(work),
                 None => {
                     copying.fills = false;

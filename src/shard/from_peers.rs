@@ -346,7 +346,8 @@ impl Shard {
         let Some(of) = self.link(key, serial).map(|link| link.of) else {
             return Ok(bytes.len());
         };
-        self.from_peers.room = Room { short: self.storage_is_short(), waits_for_nothing: self.storage_is_failing() };
+        let short = self.storage_is_short() || self.heirs_are_short();
+        self.from_peers.room = Room { short, waits_for_nothing: self.storage_is_failing() };
         self.keeping.begin_route(Route::Read, None);
         let routed = self.route_frames(of, bytes);
         self.owe_answer(of);
@@ -389,6 +390,7 @@ impl Shard {
                         self.answer_question(of, &ask);
                     }
                 }
+                DataFrame::Void { sequence } => _ = self.is_new(of, sequence),
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
                         self.route_from_peer(of, &publish);

@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
-use holdfast_storage::{OwnerId, Value};
+use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
-use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed};
+use crate::cluster::copies::Home;
+use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed, Way, Without};
+use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
-use crate::cluster::copies::{CopyEntry, Home};
 use crate::cluster::route_commands;
 use crate::cluster::share_groups::Rank;
 use crate::journal;
@@ -30,16 +30,13 @@ use crate::session::{Seen, Session};
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::Due;
-use super::mailbox::{Event, Ticket};
+use super::mailbox::{Event, Ticket, Turned};
 use super::restoring::StoredSession;
 use super::subscribing::NewRoutes;
 use super::{Pending, Shard, Turn, turn};
 
 /// Sessions that are entered in one turn.
 const ENTERED_PER_TURN: usize = 256;
-
-/// Messages of which it is remembered that they came for sessions that have been inherited, while there are orphans.
-const PLAIN_MAX: usize = 65_536;
 
 /// For so long after the end of orphans may come what a node owed to the dead one, in milliseconds. One that is longer behind the others is given up.
 const LATE_MS: u64 = 60_000;
@@ -53,10 +50,10 @@ pub(super) struct Origin {
 
 /// See the module.
 pub(super) struct Heir {
-    copies: Copies,
+    pub(super) copies: Copies,
     /// Copies that seem to be of no use, by their homes.
     doubtful: BTreeMap<NodeId, BTreeSet<OwnerId>>,
-    inheriting: Inheriting<Arc<Seen>>,
+    pub(super) inheriting: Inheriting<Arc<Seen>>,
     /// From whom this node inherits, or has; and since when nobody does any more.
     begun: Vec<(Life, Option<u64>)>,
     /// The nodes from which this one inherits, while not all shards have; and their slots, one bit each.
@@ -70,8 +67,14 @@ pub(super) struct Heir {
     unheld: VecDeque<Event>,
     /// Messages for the sessions of a dead node that are not entered yet.
     aside: VecDeque<(Life, Event)>,
+    /// The node has registered and this shard has heard how the control state stood then.
+    pub(super) looked: bool,
+    /// Who waits until nothing is searched.
+    pub(super) looks: Vec<Arc<Turned>>,
+    /// What all shards have seen of each of those from which this node inherits, or has.
+    common: BTreeMap<Life, Arc<Seen>>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
-    plain: HashSet<MessageId>,
+    plain: PlainMessages,
 }
 
 impl Heir {
@@ -87,7 +90,21 @@ impl Heir {
             about_sessions: VecDeque::new(),
             unheld: VecDeque::new(),
             aside: VecDeque::new(),
-            plain: HashSet::new(),
+            looked: false,
+            common: BTreeMap::new(),
+            looks: Vec::new(),
+            plain: PlainMessages::default(),
+        }
+    }
+
+    /// Whether this shard knows from whom the node inherits, and what.
+    pub fn has_looked(&self) -> bool {
+        self.looked
+    }
+
+    fn end_look(&mut self) {
+        if !self.inheriting.searches() {
+            self.looks.drain(..).for_each(|look| look.arrive());
         }
     }
 
@@ -133,13 +150,12 @@ impl Heir {
 
     /// The message goes to all sessions that want it, inherited ones too.
     pub fn note_plain(&mut self, id: MessageId) {
-        if self.open.is_empty() && self.plain.len() < PLAIN_MAX {
-            self.plain.insert(id);
-        }
+        self.plain.note(id);
     }
 
-    pub fn was_plain(&self, id: MessageId) -> bool {
-        self.plain.contains(&id)
+    /// Whether the sessions that were inherited from that life have had it so.
+    pub fn was_plain(&self, life: Life, id: MessageId) -> bool {
+        self.plain.had(life, id)
     }
 
     fn look_open(&mut self) {
@@ -157,7 +173,7 @@ impl Shard {
     pub(super) fn copy_came(&mut self, home: Home, sequence: u64, entries: &[u8]) -> io::Result<()> {
         let malformed = |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         let entries = journal::read_copy(entries, self.now).map_err(|error| malformed(&error))?;
-        self.note_done_with(home, &entries);
+        self.note_done_with(home, &self.heir.copies, &entries);
         let shared = &self.shared;
         let writes = self.heir.copies.handle(home, sequence, entries, || shared.next_owner());
         let writes = writes.map_err(|error| {
@@ -170,44 +186,6 @@ impl Shard {
         // Of a frame that has come before it may not be kept what was written then.
         self.keeping.wait_for_earlier();
         Ok(())
-    }
-
-    /// What a member had of a share group and is done with was his. What the session has when its home dies is noted then.
-    fn note_done_with(&self, home: Home, entries: &[CopyEntry]) {
-        let changed = entries.iter().filter_map(|entry| match entry {
-            CopyEntry::Delete { owner, item } => Some((*owner, *item)),
-            CopyEntry::Put { owner, item, value, .. } => (!journal::is_shared_once(value)).then_some((*owner, *item)),
-            _ => None,
-        });
-        let before = changed.filter_map(|(owner, item)| self.heir.copies.value(home, owner, item));
-        // What was not sent may have been given to another member.
-        let sent = before.filter(|value| journal::is_shared_once(value) && !journal::is_unsent(value));
-        sent.for_each(|value| self.note_sent(home.node, value));
-    }
-
-    /// Nobody else gets what a session has been sent on that node.
-    fn note_sent(&self, home: NodeId, value: &Value) {
-        let given = journal::shared_message(value).map(|message| message.given_by(home.tag()));
-        self.shared.shares_had.note(journal::shared_message(value).chain(given));
-    }
-
-    /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's.
-    fn note_inherited<'a>(&self, home: NodeId, values: impl Iterator<Item = &'a Value>, rank: Rank) {
-        for value in values.filter(|value| journal::is_shared_once(value)) {
-            if !journal::is_unsent(value) {
-                self.note_sent(home, value);
-                continue;
-            }
-            let had = &self.shared.shares_had;
-            had.note(journal::shared_message(value));
-            journal::shared_message(value).for_each(|message| had.note_asked(message.given_by(rank.home), rank));
-        }
-    }
-
-    /// Nodes that are not among these have no sessions that could come back.
-    pub(super) fn forget_copies_but(&mut self, known: &[NodeId]) {
-        let unknown: Vec<NodeId> = self.heir.copies.nodes().filter(|node| !known.contains(node)).collect();
-        unknown.into_iter().for_each(|node| self.forget_copies(node));
     }
 
     /// The sessions of a home have these heirs. A copy that has seemed to be elsewhere twice is dropped: one that was begun meanwhile has another owner.
@@ -225,13 +203,13 @@ impl Shard {
         self.write_of_copies(writes);
     }
 
-    fn forget_copies(&mut self, node: NodeId) {
+    pub(super) fn forget_copies(&mut self, node: NodeId) {
         self.heir.doubtful.remove(&node);
         let writes = self.heir.copies.forget(node);
         self.write_of_copies(writes);
     }
 
-    fn write_of_copies(&mut self, writes: Vec<Write>) {
+    pub(super) fn write_of_copies(&mut self, writes: Vec<Write>) {
         if !writes.is_empty() {
             self.keeping.close_section();
             self.keeping.write_copies(writes);
@@ -242,11 +220,8 @@ impl Shard {
 
 /// When it has died.
 impl Shard {
-    /// This node is one of the `heirs` of a node that has died, or it is not.
-    pub(super) fn inherit(&mut self, slot: NodeSlot, life: Life, heirs: &[NodeId]) {
-        if !heirs.contains(&self.shared.node) {
-            return self.forget_copies(life.0);
-        }
+    /// This node is one of the heirs of a node that has died.
+    pub(super) fn inherit(&mut self, slot: NodeSlot, life: Life) {
         if self.heir.begun.iter().any(|(begun, _)| *begun == life) {
             return;
         }
@@ -264,28 +239,38 @@ impl Shard {
     /// All that came of the copies is kept: they go to the shards of their clients.
     pub(super) fn take_copies(&mut self, life: Life) {
         let mut of_shards: Vec<Vec<Found<Arc<Seen>>>> = self.mail.iter().map(|_| Vec::new()).collect();
+        let mut of_all = Vec::new();
         for Taken { streams_owner, seen, sessions } in self.heir.copies.take(life.0) {
             self.heir.streams.extend(streams_owner.map(|owner| (life, owner)));
             let mut all = Seen::default();
             seen.into_iter().for_each(|id| all.note(id));
             let seen = Arc::new(all);
+            of_all.push(seen.clone());
             for copied in sessions {
                 let shard = usize::from(self.shared.shard_of(&copied.client_id));
                 of_shards[shard].push(Found { copied, seen: seen.clone() });
             }
         }
         for (shard, found) in (0..).zip(of_shards) {
-            let event = Event::Copies { life, found };
-            if shard == self.id {
-                self.inbox.push_back(event);
-            } else {
-                self.mail(shard as ShardId, event);
-            }
+            self.mail_or_keep(shard, Event::Copies { of: life.into(), found, seen: of_all.clone() });
         }
     }
 
-    pub(super) fn told_of_copies(&mut self, life: Life, found: Vec<Found<Arc<Seen>>>) {
-        self.heir.inheriting.told(life, found);
+    /// To a shard that may be this one.
+    pub(super) fn mail_or_keep(&mut self, to: ShardId, event: Event) {
+        if to == self.id {
+            self.inbox.push_back(event);
+        } else {
+            self.mail(to, event);
+        }
+    }
+
+    pub(super) fn told_of_copies(&mut self, of: Way, found: Vec<Found<Arc<Seen>>>, seen: &[Arc<Seen>]) {
+        for (life, seen) in seen.iter().filter_map(|seen| of.life().zip(Some(seen))) {
+            let known = self.heir.common.entry(life).and_modify(|common| Arc::make_mut(common).keep_common(seen));
+            known.or_insert_with(|| seen.clone());
+        }
+        self.heir.inheriting.told(of, found);
         self.go_on_inheriting();
     }
 
@@ -293,9 +278,14 @@ impl Shard {
     pub(super) fn heir_effect(&mut self, effect: Effect) -> Option<Effect> {
         match &effect {
             Effect::PassedOn { client, epoch, began, expiry_secs, from, to, sure } => {
-                let passed = Passed { epoch: *epoch, began: *began, expiry_secs: *expiry_secs, sure: *sure };
+                let without = if *sure { Without::Empty } else { Without::Lost };
+                let passed = Passed { epoch: *epoch, began: *began, expiry_secs: *expiry_secs, without };
                 if self.shared.is_own(*to) {
-                    self.heir.inheriting.passed_on(*from, client, passed);
+                    // Else the look will say it.
+                    if self.heir.looked && !self.heir.inheriting.passed_on(*from, client, passed) {
+                        // It was found; with all others of the entry it is searched.
+                        self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
+                    }
                 } else {
                     self.heir.inheriting.passed_away(client);
                 }
@@ -334,6 +324,7 @@ impl Shard {
 
     /// Carries out a slice of what has been inherited, if all of it is known.
     pub(super) fn go_on_inheriting(&mut self) {
+        self.begin_search();
         let next = self.heir.inheriting.next(ENTERED_PER_TURN);
         let more = next.len() == ENTERED_PER_TURN;
         if !next.is_empty() {
@@ -343,31 +334,41 @@ impl Shard {
             // Everybody else has a turn meanwhile.
             return self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
         }
-        for life in self.heir.inheriting.entered() {
-            self.heritage_entered(life);
+        for of in self.heir.inheriting.entered() {
+            match of {
+                Way::Inherited(life) => self.heritage_entered(life),
+                Way::Searched(_) => self.let_go_about_sessions(VecDeque::new()),
+            }
         }
+        self.heir.end_look();
     }
 
-    fn enter_heritage(&mut self, heritage: Vec<(Life, Heritage<Arc<Seen>>)>) {
+    fn enter_heritage(&mut self, heritage: Vec<(Way, Heritage<Arc<Seen>>)>) {
         self.keeping.close_section();
         heritage.iter().for_each(|(_, heritage)| self.forget_older(heritage));
         let here = self.seen();
         let shared = self.shared.clone();
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
-        for (life, heritage) in heritage {
+        for (of, heritage) in heritage {
+            let life = of.life();
             match heritage {
                 Heritage::Session { client, passed, found } => {
                     self.enter_inherited(life, &client, passed, found, &here, &mut routes);
                 }
                 Heritage::Empty { client, passed } => self.enter_empty(life, &client, passed),
                 Heritage::Lost { client, .. } if self.by_client.contains_key(&client) => {
-                    self.found_entered(life, &client)
+                    self.found_entered(life, &client);
                 }
                 Heritage::Lost { client, passed } => {
                     self.metrics().sessions_lost.add(1);
                     if let Some(left_out) = crate::metrics::admit_line("lost session") {
-                        warn!(event = "inherited", client_id = &*client, node = %life.0, left_out, "there is no copy of a session of a dead node: it is lost");
+                        warn!(
+                            event = "inherited",
+                            client_id = &*client,
+                            left_out,
+                            "there is no copy of a session of a dead node: it is missing until that node is back"
+                        );
                     }
                     self.propose(Command::Lost { client, epoch: passed.epoch });
                 }
@@ -384,7 +385,7 @@ impl Shard {
 
     fn enter_inherited(
         &mut self,
-        life: Life,
+        life: Option<Life>,
         client: &Arc<str>,
         passed: Passed,
         Found { copied, seen }: Found<Arc<Seen>>,
@@ -397,8 +398,8 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        let rank = Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 };
-        self.note_inherited(life.0, items.values(), rank);
+        let rank = life.map(|life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 });
+        self.note_inherited(items.values(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
@@ -408,12 +409,11 @@ impl Shard {
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
         slot.session.has_seen((*seen).clone(), here);
-        slot.session.add_missed(&mut turn, &seen.missed_of(life.0.tag(), here), here);
-        slot.inherited = Some(Box::new(Origin { life, seen }));
-        let doubtful = slot.session.take_doubtful();
-        slot.items_away |= !doubtful.is_empty();
-        if !doubtful.is_empty() {
-            self.read_back_to_ask(owner, doubtful, rank);
+        let missed = life.map_or_else(Vec::new, |life| seen.missed_of(life.0.tag(), here));
+        slot.session.add_missed(&mut turn, &missed, here);
+        slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
+        if let Some(rank) = rank {
+            self.ask_for_doubtful(session, owner, rank);
         }
         self.metrics().sessions_inherited.add(1);
     }
@@ -434,13 +434,13 @@ impl Shard {
     }
 
     /// All sessions of its home had copies, so this one had nothing.
-    fn enter_empty(&mut self, life: Life, client: &Arc<str>, Passed { epoch, began, expiry_secs, .. }: Passed) {
+    fn enter_empty(&mut self, life: Option<Life>, client: &Arc<str>, Passed { epoch, began, expiry_secs, .. }: Passed) {
         if self.by_client.contains_key(client) {
             return self.found_entered(life, client);
         }
         let owner = self.keeping.storage().is_some().then(|| self.shared.next_owner());
         if let Some(owner) = owner {
-            self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
+            self.keeping.begin_owner(owner, client, began);
         }
         let mut session = Session::new(client.clone(), owner);
         session.set_epoch(epoch);
@@ -449,10 +449,12 @@ impl Shard {
         self.metrics().sessions_inherited.add(1);
     }
 
-    /// An earlier run of this node has entered the session; what it had seen is not known any more, and a message comes twice rather than never.
-    fn found_entered(&mut self, life: Life, client: &Arc<str>) {
-        if let Some(session) = self.by_client.get(client) {
-            let origin = Origin { life, seen: Arc::default() };
+    /// An earlier run of this node has entered the session. Which of the shards of its home it came from is not known any more, so it has seen what all of them have: rather comes a message twice
+    /// than never.
+    fn found_entered(&mut self, life: Option<Life>, client: &Arc<str>) {
+        if let Some((session, life)) = self.by_client.get(client).zip(life) {
+            let seen = self.heir.common.get(&life).cloned().unwrap_or_default();
+            let origin = Origin { life, seen };
             self.sessions[*session as usize].inherited.get_or_insert_with(|| Box::new(origin));
         }
     }
@@ -462,15 +464,20 @@ impl Shard {
         let (of_it, others) = std::mem::take(&mut self.heir.aside).into_iter().partition(|(of, _)| *of == life);
         self.heir.aside = others;
         let aside: VecDeque<(Life, Event)> = of_it;
-        let about = std::mem::take(&mut self.heir.about_sessions);
-        // In front of all that came later.
-        let waited = aside.into_iter().map(|(_, event)| event).chain(about).collect::<Vec<_>>();
-        waited.into_iter().rev().for_each(|event| self.inbox.push_front(event));
+        self.let_go_about_sessions(aside.into_iter().map(|(_, event)| event).collect());
         if self.keeping.storage().is_some() {
             self.keeping.when_kept(Due::Inherited(life));
         } else {
             self.has_inherited(life);
         }
+    }
+
+    /// What waited for sessions goes on behind what was set `aside`. What waits for others waits anew.
+    fn let_go_about_sessions(&mut self, aside: VecDeque<Event>) {
+        let about = std::mem::take(&mut self.heir.about_sessions);
+        // In front of all that came later.
+        let waited = aside.into_iter().chain(about).collect::<Vec<_>>();
+        waited.into_iter().rev().for_each(|event| self.inbox.push_front(event));
     }
 
     /// And all that was written of them is kept.
@@ -482,6 +489,7 @@ impl Shard {
     pub(super) fn all_have_inherited(&mut self, life: Life) {
         self.heir.open.retain(|(open, _)| *open != life);
         self.heir.look_open();
+        self.heir.plain.entered(life);
         self.route_held();
         if self.id == 0 {
             info!(event = "inherited", node = %life.0, incarnation = life.1, "what has passed to this node of the sessions of a dead one is entered");
@@ -521,9 +529,8 @@ impl Shard {
             return;
         }
         self.heir.begun.retain(|(life, _)| !over.contains(life));
-        if self.heir.begun.is_empty() {
-            self.heir.plain = HashSet::new();
-        }
+        self.heir.common.retain(|life, _| !over.contains(life));
+        over.iter().for_each(|life| self.heir.plain.over(*life));
         for (_, slot) in &mut self.sessions {
             slot.inherited.take_if(|origin| over.contains(&origin.life));
         }
@@ -531,6 +538,7 @@ impl Shard {
 
     /// The others have given this node up: what it waited to say and to do is theirs. What has passed to it is entered all the same when all of it is known.
     pub(super) fn heir_expelled(&mut self) {
+        self.heir.looked = false;
         self.heir.about_sessions.clear();
         self.heir.unheld.retain(|event| matches!(event, Event::Accept(_)));
     }

@@ -25,6 +25,7 @@ mod section;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use holdfast_raft::{Command, LeaseChange};
 use holdfast_storage::{Entry, ItemId, OwnerId, Storage, Value};
 
@@ -39,6 +40,8 @@ use crate::subscriptions::{SessionKey, ShardId};
 
 use super::copying::Copying;
 use super::from_peers::{Half, StreamKey};
+use super::mailbox::Turned;
+use super::moving::WaitsFor;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
 use super::{ConnectionKey, Shard, Turn, turn};
@@ -110,6 +113,12 @@ pub(super) enum Due {
     Settled(MessageId),
     /// What this node has of the sessions of a dead one: they may be entered.
     TakeCopies(Life),
+    /// The same of the copies that a shard searches.
+    GiveCopies {
+        by: ShardId,
+        search: u64,
+        clients: Arc<HashSet<Arc<str>>>,
+    },
     /// All that this shard has inherited from one.
     Inherited(Life),
     /// All of a session that comes from another node.
@@ -117,6 +126,8 @@ pub(super) enum Due {
         client: Arc<str>,
         epoch: u64,
     },
+    /// Somebody waits for all shards.
+    Turned(Arc<Turned>),
     Nothing,
 }
 
@@ -134,9 +145,9 @@ impl Due {
         match self {
             Due::Reply { stable, .. } => *stable,
             Due::Admit { .. } | Due::Close { .. } | Due::Accepted { .. } | Due::Nothing => false,
-            Due::TakeCopies(_) | Due::Inherited(_) => false,
+            Due::TakeCopies(_) | Due::GiveCopies { .. } | Due::Inherited(_) => false,
             Due::Answer { .. } | Due::SubAck(_) | Due::UnsubAck { .. } | Due::Tell { .. } | Due::Stable { .. } => true,
-            Due::RouteNamed(_) | Due::NamedRouted(_) | Due::GoneFromCopy { .. } => true,
+            Due::RouteNamed(_) | Due::NamedRouted(_) | Due::GoneFromCopy { .. } | Due::Turned(_) => true,
             Due::Propose(_) | Due::Settled(_) | Due::Adopted { .. } => true,
         }
     }
@@ -468,8 +479,10 @@ impl Shard {
             Due::Propose(command) => drop(self.propose(command)),
             Due::Settled(id) => self.answer_origin(id, ShareAnswer::Settled),
             Due::TakeCopies(life) => self.take_copies(life),
+            Due::GiveCopies { by, search, clients } => self.give_copies(by, search, &clients),
             Due::Inherited(life) => self.has_inherited(life),
             Due::Adopted { client, epoch } => self.adopted(&client, epoch),
+            Due::Turned(turned) => turned.arrive(),
             Due::Nothing => {}
         }
     }
@@ -483,7 +496,7 @@ impl Shard {
             Asked::Packet(packet_id) => self.tell_packet(session, packet_id),
             Asked::Message(position) => self.tell_message(session, position),
         }
-        self.go_on_giving(session);
+        self.go_on_giving(session, WaitsFor::Kept);
     }
 
     fn tell_message(&mut self, session: SessionKey, position: Position) {

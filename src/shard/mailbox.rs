@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -17,7 +17,8 @@ use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Heirs;
-use crate::cluster::copies::inheriting::{Found, Life};
+use crate::cluster::copies::inheriting::{Found, Life, Way};
+use crate::cluster::copies::looking::Outlook;
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
@@ -108,11 +109,24 @@ pub enum Event {
         node: NodeId,
         incarnation: Incarnation,
         heirs: Arc<[NodeId]>,
+        hears: Hears,
     },
-    /// What a shard had of copies for this one, of a node that is dead.
+    /// What a shard had of copies for this one: of a node that is dead, or of the clients of a search; and what each shard of that node had seen.
     Copies {
-        life: Life,
+        of: Way,
         found: Vec<Found<Arc<Seen>>>,
+        seen: Vec<Arc<Seen>>,
+    },
+    /// Shard `by` searches copies of the sessions of these clients.
+    CopiesWanted {
+        by: ShardId,
+        search: u64,
+        clients: Arc<HashSet<Arc<str>>>,
+    },
+    /// How the control state stands, for who has not heard of all that led to it; `done` when nothing is searched any more.
+    Look {
+        outlook: Arc<Outlook>,
+        done: Option<Arc<Turned>>,
     },
     /// From this shard to itself: there is more to be entered of what was inherited.
     GoOnInheriting,
@@ -132,10 +146,6 @@ pub enum Event {
         home: NodeId,
         base: Arc<[NodeId]>,
     },
-    /// The nodes that the control state knows: copies of the sessions of others are of no use.
-    KnownNodes {
-        nodes: Arc<[NodeId]>,
-    },
     /// A data connection to a node, and one from a shard of a node.
     LinkTo {
         node: NodeId,
@@ -153,6 +163,8 @@ pub enum Event {
     },
     /// Everything before this has been handled, and what is routed from now on is routed by the state that was applied then.
     Turned(Arc<Turned>),
+    /// The same, when all that the shard has written down until then is kept, and stable.
+    Stable(Arc<Turned>),
     /// Every node routes by the routes that this ticket awaited.
     RoutedEverywhere {
         ticket: Ticket,
@@ -193,6 +205,16 @@ pub enum Event {
         client_id: Arc<str>,
         reply: oneshot::Sender<Option<bool>>,
     },
+}
+
+/// What the news of a death is to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hears {
+    /// It has not registered yet: the death may be of long ago, and how all stands it is told when it has.
+    Early,
+    /// It has just registered.
+    Late,
+    InTime,
 }
 
 impl Event {

@@ -27,6 +27,7 @@ pub mod greeted;
 mod heir;
 pub mod inspecting;
 mod keeping;
+mod looking;
 pub mod mailbox;
 mod moving;
 mod orphans;
@@ -56,7 +57,7 @@ use slab::Slab;
 use holdfast_raft::{Applied, Command, Effect, Incarnation, NodeId};
 use holdfast_storage::{OwnerId, Storage};
 
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
@@ -70,7 +71,7 @@ use exactly_once::Named;
 use flapping::Flapping;
 use from_peers::{FromPeers, LinkTask};
 use heir::Heir;
-use keeping::{Keeping, Leg};
+use keeping::{Due, Keeping, Leg};
 use mailbox::{Event, Ticket};
 pub use moving::Deadlines;
 use moving::Moves;
@@ -105,8 +106,8 @@ pub trait ControlPlane: Send + Sync {
     /// The fill of that number is complete, as far as the sessions of a shard go.
     fn copies_filled(&self, _from: ShardId, _fill: u64) {}
 
-    /// What a node has not accepted of the copies of a shard's sessions, as it is now: bytes and entries.
-    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: (usize, usize)) {}
+    /// How far a node is behind with the copies of a shard's sessions, as it is now.
+    fn copy_lag(&self, _from: ShardId, _node: NodeId, _lag: copies::Lag) {}
 
     /// A frame for the shard of its client on another node. May be lost.
     fn send_session(&self, _to: NodeId, _frame: &SessionFrame) {}
@@ -402,6 +403,8 @@ impl Shard {
             },
             Event::Effect(effect) => self.take_effect(effect),
             Event::CaughtUp { shard } => self.caught_up(shard),
+            Event::Stable(turned) if self.keeping.storage().is_some() => self.keeping.when_kept(Due::Turned(turned)),
+            Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
             Event::Inspect(question) => self.inspect(*question),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),
@@ -424,16 +427,17 @@ impl Shard {
     fn handle_of_cluster(&mut self, event: Event) {
         match event {
             Event::PeerUp { slot, node, incarnation } => self.peer_up(slot, node, incarnation),
-            Event::PeerDown { slot, node, incarnation, heirs } => {
-                self.node_died(slot, (node, incarnation), heirs);
+            Event::PeerDown { slot, node, incarnation, heirs, hears } => {
+                self.node_died(slot, (node, incarnation), heirs, hears);
                 self.move_node_gone(node);
             }
-            Event::Copies { life, found } => self.told_of_copies(life, found),
+            Event::Copies { of, found, seen } => self.told_of_copies(of, found, &seen),
+            Event::CopiesWanted { by, search, clients } => self.copies_wanted(by, search, clients),
+            Event::Look { outlook, done } => self.look(&outlook, done),
             Event::GoOnInheriting => self.go_on_inheriting(),
             Event::Inherited { life } => self.all_have_inherited(life),
             Event::Orphan { message, leg, life, earlier } => self.orphan_from_shard(message, leg, life, earlier),
             Event::HeirsOf { home, base } => self.drop_copies_elsewhere(home, &base),
-            Event::KnownNodes { nodes } => self.forget_copies_but(&nodes),
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),

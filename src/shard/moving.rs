@@ -25,6 +25,7 @@ use super::mailbox::Event;
 use super::{ConnectionKey, Shard, Turn, turn};
 
 use giving::Given;
+pub(super) use giving::WaitsFor;
 use taking::Taken;
 
 /// How long each wait of a cluster may take, in milliseconds.

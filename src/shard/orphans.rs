@@ -19,7 +19,7 @@ use crate::session::Outgoing;
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::{Leg, PromiseKey};
-use super::mailbox::Event;
+use super::mailbox::{Event, Hears};
 use super::peers::{Wait, publish_in};
 use super::{SessionSlot, Shard};
 
@@ -62,14 +62,20 @@ impl Orphans {
 /// Nodes die.
 impl Shard {
     /// A node has died, and `heirs` inherit from it; none: nobody does.
-    pub(super) fn node_died(&mut self, slot: NodeSlot, life: Life, heirs: Arc<[NodeId]>) {
+    pub(super) fn node_died(&mut self, slot: NodeSlot, life: Life, heirs: Arc<[NodeId]>, hears: Hears) {
         if heirs.is_empty() {
             self.peer_down(slot, life.0, None);
         } else {
             self.peers.orphans.add(OrphanSlot { slot, life, heirs: heirs.clone() });
             self.peer_down(slot, life.0, Some((life, &heirs)));
         }
-        self.inherit(slot, life, &heirs);
+        if heirs.contains(&self.shared.node) {
+            if hears != Hears::Early {
+                self.inherit(slot, life);
+            }
+        } else if hears == Hears::InTime {
+            self.forget_copies(life.0);
+        }
         self.note_death((life.0.tag(), life.1));
         // What was waited for may be known now.
         self.resume_links();
@@ -203,7 +209,7 @@ impl Shard {
         // The other node knows of the death before this one.
         let lives =
             || self.peers.incarnation_of(orphan.of).is_some_and(|incarnation| incarnation <= orphan.incarnation);
-        self.heir.is_inheriting() || lives()
+        !self.heir.has_looked() || self.heir.is_inheriting() || lives()
     }
 
     /// A message of another node goes to all that want it. One whose node may not have known that another one is dead comes perhaps a second time, for the sessions that
@@ -220,7 +226,7 @@ impl Shard {
         let Some(life) = self.heir.life_of(orphan.of, orphan.incarnation) else {
             return;
         };
-        if earlier.iter().any(|id| self.heir.was_plain(*id)) {
+        if earlier.iter().any(|id| self.heir.was_plain(life, *id)) {
             return;
         }
         let found = self.shared.index.shards(outgoing.topic);

@@ -2,6 +2,7 @@
 //! subscribers, and to one member of each share group.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tracing::error;
@@ -12,7 +13,7 @@ use crate::link::frame::Name;
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, ProtocolVersion, Publish, QoS};
 use crate::retained::{self, Change};
-use crate::session::{Delivery, Outgoing, Session, Verdict, will};
+use crate::session::{Delivery, Outgoing, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Route};
@@ -88,6 +89,11 @@ impl Shard {
         self.shared.storage_level.is_short()
     }
 
+    /// Whether an heir of this node has too little room for copies of more messages.
+    pub(super) fn heirs_are_short(&self) -> bool {
+        self.shared.short_heirs.load(Ordering::Acquire) != 0
+    }
+
     /// Whether nothing can be written down at all.
     pub(super) fn storage_is_failing(&self) -> bool {
         self.shared.storage_level.is_failing()
@@ -95,13 +101,20 @@ impl Shard {
 
     /// Whether a PUBLISH cannot be acknowledged before something is written down.
     fn needs_disk(&self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> bool {
-        let owned = self.sessions[session as usize].session.owner().is_some();
-        publish.retain || (owned && publish.qos == QoS::ExactlyOnce) || self.shared.index.is_kept(topic)
+        publish.retain || self.needs_session(session, topic, publish)
     }
 
-    /// Whether there is no room to keep what a PUBLISH brings, here or on another node.
+    /// Whether something is written down of a session.
+    fn needs_session(&self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> bool {
+        let owned = self.sessions[session as usize].session.owner().is_some();
+        (owned && publish.qos == QoS::ExactlyOnce) || self.shared.index.is_kept(topic)
+    }
+
+    /// Whether there is no room to keep what a PUBLISH brings, here, at the heirs, or on another node.
     fn lacks_room(&mut self, session: SessionKey, topic: &str, publish: &Publish<'_>) -> bool {
-        (self.storage_is_short() && self.needs_disk(session, topic, publish)) || self.is_short_elsewhere(topic)
+        (self.storage_is_short() && self.needs_disk(session, topic, publish))
+            || (self.heirs_are_short() && self.needs_session(session, topic, publish))
+            || self.is_short_elsewhere(topic)
     }
 
     /// Whether a PUBLISH has to wait: for sessions of a dead node that are on their way here and perhaps want it, or until there is room on the disk, as a client before
@@ -361,9 +374,8 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
-        let seen = &self.moves.seen;
-        let has_got = |session: &Session| outgoing.earlier.iter().any(|id| session.has_got(*id, seen));
-        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got(&slot.session)) {
+        let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
+        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got) {
             return;
         }
         let Some(key) = slot.connection else {

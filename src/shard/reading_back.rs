@@ -14,6 +14,7 @@ use crate::session::{Position, Queued};
 use crate::subscriptions::SessionKey;
 
 use super::mailbox::Ticket;
+use super::moving::WaitsFor;
 use super::{Shard, Turn, turn};
 
 /// The ticket of what a session reads back for its own connection.
@@ -96,7 +97,7 @@ impl Shard {
             self.pump(key);
             self.mark_dirty(key);
         }
-        self.go_on_giving(session);
+        self.go_on_giving(session, WaitsFor::ReadBack);
     }
 
     fn offer_read_back(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
 use holdfast_raft::NodeId;
 use holdfast_storage::OwnerId;
@@ -48,6 +49,8 @@ pub struct Shared {
     pub clustered: bool,
     /// Whether sessions have copies on other nodes.
     pub copies: bool,
+    /// Which heirs of this node have too little room on their disks to write down more messages, one bit for each slot.
+    pub short_heirs: AtomicU64,
     /// This life of the process: random.
     pub run: u64,
     /// Whether this node may serve.
@@ -119,7 +122,11 @@ impl SharesHad {
 
 /// Whether there is room on the disk: written by whoever hears of it, read at every publish.
 #[derive(Debug, Default)]
-pub struct StorageLevel(AtomicU8);
+pub struct StorageLevel {
+    level: AtomicU8,
+    /// It is another one than before.
+    pub changed: Notify,
+}
 
 impl StorageLevel {
     pub fn set(&self, state: &holdfast_storage::State) {
@@ -128,22 +135,24 @@ impl StorageLevel {
             holdfast_storage::State::Low => 1,
             holdfast_storage::State::Failing(_) => 2,
         };
-        self.0.store(level, Ordering::Release);
+        if self.level.swap(level, Ordering::AcqRel) != level {
+            self.changed.notify_one();
+        }
     }
 
     /// No new messages are to be written down.
     pub fn is_short(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
+        self.level.load(Ordering::Acquire) > 0
     }
 
     /// Nothing can be written down.
     pub fn is_failing(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 1
+        self.level.load(Ordering::Acquire) > 1
     }
 
     /// What `$SYS` says.
     pub fn label(&self) -> &'static str {
-        ["ok", "low", "failing"][usize::from(self.0.load(Ordering::Acquire).min(2))]
+        ["ok", "low", "failing"][usize::from(self.level.load(Ordering::Acquire).min(2))]
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`relay`] is what a bad network does, `nemesis` what a test does with it: cuts, partitions, frozen and killed nodes;
 //! - [`ClusterStage`] gives names that no other test on the same cluster uses;
 //! - [`attempt`] connects where that may fail, [`crowd`] many clients at once, [`flow`] is a publisher and a subscriber that time all they see;
+//! - [`estate`] is sessions whose clients are away, and what has to come to them; `copies` waits for their copies;
 //! - [`admin`] asks a node how it is; [`rounds`] says how often and how long, [`latency`] how it was.
 //!
 //! Nodes are numbered from 0 and named `n1`, `n2`, …; [`N1`], [`N2`] and [`N3`] are the first three. At most three clusters run at one
@@ -14,7 +15,9 @@
 
 pub mod admin;
 pub mod attempt;
+mod copies;
 pub mod crowd;
+pub mod estate;
 pub mod flow;
 pub mod hopper;
 pub mod latency;

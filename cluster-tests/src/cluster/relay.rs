@@ -45,10 +45,21 @@ pub enum Way {
     Refuse,
 }
 
+/// Which bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the node that connected.
+    There,
+    /// To it. Between nodes that is what is answered, for each sends on connections of its own.
+    Back,
+}
+
 /// All that a relay does to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fault {
     pub way: Way,
+    /// The other direction is open; new connections suffer what the way does all the same.
+    pub only: Option<Direction>,
     /// Between the arrival of a byte and its going on.
     pub delay: Duration,
     /// In each direction, of all connections together.
@@ -74,6 +85,21 @@ impl Fault {
 
     pub fn throttle(bytes_per_sec: u32) -> Self {
         Self { bytes_per_sec: Some(bytes_per_sec), ..Self::default() }
+    }
+
+    /// Nothing is done to what goes there.
+    pub fn back(self) -> Self {
+        Self { only: Some(Direction::Back), ..self }
+    }
+
+    /// Nothing is done to what comes back.
+    pub fn there(self) -> Self {
+        Self { only: Some(Direction::There), ..self }
+    }
+
+    /// What becomes of the bytes of one direction.
+    fn of(self, direction: Direction) -> Self {
+        if self.only.is_none_or(|only| only == direction) { self } else { Self::default() }
     }
 
     fn passes(&self) -> bool {
@@ -174,8 +200,8 @@ impl Line {
     }
 
     /// When a piece of this size may pass; the line is taken until its end.
-    fn slot(&self, direction: usize, size: usize, rate: u32) -> Instant {
-        let mut free = self.free[direction].lock().expect("no holder panics");
+    fn slot(&self, direction: Direction, size: usize, rate: u32) -> Instant {
+        let mut free = self.free[direction as usize].lock().expect("no holder panics");
         let now = Instant::now();
         let start = free.map_or(now, |free| free.max(now));
         *free = Some(start + Duration::from_secs_f64(size as f64 / f64::from(rate.max(1))));
@@ -275,8 +301,8 @@ async fn both_ways(
 ) -> bool {
     let (from_near, to_near) = near.split();
     let (from_far, to_far) = far.split();
-    let there = Pump::new(from_near, to_far, line, 0).recording(number).run(orders.clone());
-    let back = Pump::new(from_far, to_near, line, 1).run(orders.clone());
+    let there = Pump::new(from_near, to_far, line, Direction::There).recording(number).run(orders.clone());
+    let back = Pump::new(from_far, to_near, line, Direction::Back).run(orders.clone());
     let mut orders = orders;
     tokio::select! {
         done = async { tokio::try_join!(there, back) } => done.is_ok(),
@@ -294,7 +320,7 @@ struct Pump<'l, R, W> {
     from: R,
     to: W,
     line: &'l Line,
-    direction: usize,
+    direction: Direction,
     /// Pieces with the time from which on they may pass.
     held: VecDeque<(Instant, Vec<u8>)>,
     held_bytes: usize,
@@ -304,7 +330,7 @@ struct Pump<'l, R, W> {
 }
 
 impl<'l, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<'l, R, W> {
-    fn new(from: R, to: W, line: &'l Line, direction: usize) -> Self {
+    fn new(from: R, to: W, line: &'l Line, direction: Direction) -> Self {
         Self { from, to, line, direction, held: VecDeque::new(), held_bytes: 0, ended: false, records: None }
     }
 
@@ -318,7 +344,7 @@ impl<'l, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Pump<'l, R, W> {
     async fn run(mut self, mut orders: watch::Receiver<Order>) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let fault = orders.borrow_and_update().fault;
+            let fault = orders.borrow_and_update().fault.of(self.direction);
             if self.ended && self.held.is_empty() && fault.passes() {
                 return self.to.shutdown().await;
             }
@@ -487,6 +513,23 @@ mod tests {
         server.read_exact(&mut all[1..]).unwrap();
         assert!(began.elapsed() < Duration::from_secs(3), "a delay is not a rate");
         drop(sender.join().unwrap());
+    }
+
+    #[test]
+    fn a_fault_of_one_direction_leaves_the_other_open() {
+        let scene = Scene::new();
+        let (mut client, mut server) = scene.pair();
+        scene.relay.set(Fault::cut().back());
+        client.write_all(b"there").unwrap();
+        assert_eq!(read(&mut server, SOON).as_deref(), Some("there"));
+        server.write_all(b"back").unwrap();
+        assert_eq!(read(&mut client, NEVER), None);
+        scene.relay.set(Fault::cut().there());
+        assert_eq!(read(&mut client, SOON).as_deref(), Some("back"));
+        client.write_all(b"late").unwrap();
+        assert_eq!(read(&mut server, NEVER), None);
+        scene.relay.set(Fault::default());
+        assert_eq!(read(&mut server, SOON).as_deref(), Some("late"));
     }
 
     #[test]

@@ -120,3 +120,24 @@ fn messages_of_qos_2_come_once_over_the_loss_of_a_home() {
         client.expect_quiet();
     }
 }
+
+/// A change of the configuration goes from node to node: they are linked all the same, and say so; what heirs had of a node whose sessions are to have no copies is not inherited.
+#[test]
+fn nodes_that_are_told_otherwise_say_so_and_a_node_without_copies_has_no_heirs() {
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    wait_for_copies(&cluster, cluster.all());
+    assert!(cluster.node(N3).stop(Duration::from_secs(20)).success());
+    let file = cluster.node(N3).installation().folder().join("holdfast.toml");
+    let text = std::fs::read_to_string(&file).expect("its configuration");
+    std::fs::write(&file, text.replace("session_copies = 2", "session_copies = 1")).expect("it can be written");
+    cluster.start([N3]);
+    cluster.whole_within(HEALED);
+    for (node, said) in [(N1, "session_copies is 2 here and 1 on n3"), (N3, "session_copies is 1 here and 2 on n1")] {
+        let found = cluster.node(node).log().wait(0, HEALED, |line| line.contains(said));
+        assert!(found.is_some(), "{}", cluster.node(node).log().text());
+    }
+    let seen = cluster.node(N1).ask_json("/api/v1/cluster/status").expect("an answer");
+    let rows = seen["copies"].as_array().cloned().unwrap_or_default();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["home"] != "n3"), "{rows:?}");
+    assert_eq!(cluster.node(N3).metric("holdfast_session_copies_incomplete", &[]), None);
+}

@@ -1,8 +1,9 @@
 //! A node whose disk is full, among others that have room: publishers anywhere are told, nothing acknowledged is lost, nobody is given up, and it heals by itself.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, Refusal, try_connect};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3, READY, Refusal, try_connect};
+use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Publish, Version, reason};
 
 use crate::HEALED;
@@ -38,8 +39,9 @@ fn others_go_on(on: &ClusterStage) {
 
 #[test]
 fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
-    let cluster =
-        ClusterSetup::new(3).storage("max_bytes = \"256MB\"").section("[mqtt]\nmax_queued_bytes = \"1GB\"").start();
+    // With copies, those that have no room on one node would go to another.
+    let setup = ClusterSetup::new(3).cluster("session_copies = 1").storage("max_bytes = \"256MB\"");
+    let cluster = setup.section("[mqtt]\nmax_queued_bytes = \"1GB\"").start();
     let on = ClusterStage::new(&cluster);
     let (mut subscriber, _) = on.connect(N2, &on.kept("s"));
     subscriber.subscribe(on.topic("t"), 1);
@@ -82,10 +84,134 @@ fn a_full_disk_of_another_node_refuses_what_would_be_kept_there_and_heals() {
     nobody_was_given_up(&cluster);
 }
 
+/// Until no node is short of room, and none that has its copies.
+#[track_caller]
+fn wait_for_room(cluster: &Cluster) {
+    let deadline = Instant::now() + HEALED;
+    let has_room = |node: usize| {
+        let is_no_more = |name: &str| cluster.node(node).metric(name, &[]) == Some(0.0);
+        is_no_more("holdfast_storage_short") && is_no_more("holdfast_session_copies_short")
+    };
+    while !cluster.all().all(has_room) {
+        assert!(Instant::now() < deadline, "there is no room again");
+        pass(Duration::from_millis(100));
+    }
+}
+
 #[track_caller]
 fn nobody_was_given_up(cluster: &Cluster) {
     for node in cluster.all() {
         let said = cluster.node(node).log().text();
         assert!(!said.contains("given this node up") && !said.contains("is expired"), "{said}");
     }
+}
+
+/// Sessions at home on the first node, each with a topic of its own.
+const SESSIONS: usize = 6;
+
+/// Messages that were accepted, by session, and how many were refused.
+#[derive(Default)]
+struct Filled {
+    accepted: Vec<Vec<usize>>,
+    refused: usize,
+}
+
+/// A cluster of which the last node has little room.
+fn with_little_room_on_the_last(size: usize) -> Cluster {
+    let setup = ClusterSetup::new(size).cluster("session_copies = 2").storage("max_bytes = \"4GB\"");
+    let cluster = setup.section("[mqtt]\nmax_queued_bytes = \"1GB\"").prepare();
+    let file = cluster.node(size - 1).installation().folder().join("holdfast.toml");
+    let text = std::fs::read_to_string(&file).expect("its configuration");
+    std::fs::write(&file, text.replace("4GB", "256MB")).expect("the temporary folder can be written");
+    cluster.start(cluster.all());
+    cluster.whole_within(READY);
+    crate::copies::wait_for_copies(&cluster, cluster.all());
+    cluster
+}
+
+/// Publishes to the sessions in turn, until so many have been refused or so many accepted.
+#[track_caller]
+fn fill_in_turn(on: &ClusterStage, refused_max: usize, accepted_max: usize) -> Filled {
+    let mut filled = Filled { accepted: vec![Vec::new(); SESSIONS], refused: 0 };
+    let mut publisher = on.v5(N1, "filler");
+    for number in 0.. {
+        let text = format!("{number} {}", "x".repeat(MESSAGE_BYTES));
+        match publisher.publish(on.topic(&format!("s/{}", number % SESSIONS)), text, 1) {
+            code if code < 0x80 => filled.accepted[number % SESSIONS].push(number),
+            reason::QUOTA_EXCEEDED => {
+                filled.refused += 1;
+                pass(Duration::from_millis(50));
+            }
+            code => panic!("refused with {code:#04X}"),
+        }
+        let accepted: usize = filled.accepted.iter().map(Vec::len).sum();
+        if filled.refused >= refused_max || accepted >= accepted_max {
+            break;
+        }
+    }
+    filled
+}
+
+fn subscribe_all(on: &ClusterStage) {
+    for session in 0..SESSIONS {
+        let (mut client, _) = on.connect(N1, &on.kept(&format!("s{session}")));
+        client.subscribe(on.topic(&format!("s/{session}")), 1);
+        client.disconnect();
+    }
+}
+
+#[track_caller]
+fn take_all(on: &ClusterStage, node: usize, filled: &Filled) {
+    for (session, accepted) in filled.accepted.iter().enumerate() {
+        let (mut client, ack) = on.connect_within(node, &on.kept(&format!("s{session}")), HEALED);
+        assert!(ack.session_present, "s{session}");
+        for number in accepted {
+            let text = client.take().text();
+            assert_eq!(text.split(' ').next(), Some(number.to_string().as_str()), "s{session}");
+        }
+        client.disconnect();
+    }
+}
+
+/// Copies go to a node that has room; until they are there nothing is acknowledged of which there would be one only.
+#[test]
+fn copies_leave_an_heir_without_room_for_one_that_has_it() {
+    let cluster = with_little_room_on_the_last(3);
+    let on = ClusterStage::new(&cluster);
+    subscribe_all(&on);
+    let filled = fill_in_turn(&on, usize::MAX, 600);
+    eprintln!("{} were refused meanwhile", filled.refused);
+    let said = cluster.node(N3).log().text();
+    assert!(said.contains("hardly any room is left"), "its disk was not full: {said}");
+    crate::copies::wait_for_copies(&cluster, [N1]);
+    nobody_was_given_up(&cluster);
+    cluster.node(N1).kill();
+    cluster.node(N1).wipe();
+    take_all(&on, N2, &filled);
+}
+
+/// Without another one: what would have to be copied is refused, everything else goes on, and it heals when the sessions have taken what waits for them.
+#[test]
+fn an_heir_without_room_and_nobody_in_its_place_refuses_what_would_be_copied() {
+    let cluster = with_little_room_on_the_last(2);
+    let on = ClusterStage::new(&cluster);
+    subscribe_all(&on);
+    let filled = fill_in_turn(&on, 20, MESSAGES_MAX);
+    assert!(filled.refused == 20, "more fits than there is room for");
+    assert_eq!(cluster.node(N1).metric("holdfast_session_copies_short", &[]), Some(1.0));
+    // Who cannot be told waits.
+    let (mut old, _) = on.connect(N1, &on.hello(Version::V311, "p311"));
+    old.send_publish(&Publish::new(on.topic("s/0"), "held back").qos(1, 1));
+    assert!(old.fence().is_empty());
+    let mut subscriber = on.v5(N2, "clean");
+    subscriber.subscribe(on.topic("clean"), 1);
+    assert!(on.v5(N1, "p").publish(on.topic("clean"), "x", 1) < 0x80);
+    assert_eq!(subscriber.take().text(), "x");
+    take_all(&on, N1, &filled);
+    wait_for_room(&cluster);
+    assert_eq!(old.wait_puback(1), 0);
+    assert!(on.v5(N1, "p1").publish(on.topic("s/0"), "healed", 1) < 0x80);
+    let (mut client, _) = on.connect(N1, &on.kept("s0"));
+    assert_eq!((client.take().text().as_str(), client.take().text().as_str()), ("held back", "healed"));
+    nobody_was_given_up(&cluster);
 }

@@ -44,7 +44,9 @@ fn a_node_that_is_slow_to_hear_of_a_death_has_not_lost_what_it_owed() {
 }
 
 fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
-    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    // All that a fast program publishes has a place.
+    let queue = "[mqtt]\nmax_queued_messages = 1_000_000\nmax_queued_bytes = \"1GB\"\n";
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").section(queue).start();
     let on = ClusterStage::new(&cluster);
     wait_for_copies(&cluster, &[N1, N2, N3]);
     let mut connected = Vec::new();

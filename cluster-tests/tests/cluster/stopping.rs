@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use holdfast_cluster_tests::cluster::crowd::Crowd;
 use holdfast_cluster_tests::cluster::flow::{Flow, FlowPlan};
 use holdfast_cluster_tests::cluster::rounds::many;
-use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, Refusal, try_connect};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3};
 use holdfast_cluster_tests::scene::texts;
 use holdfast_cluster_tests::transport::PATIENCE;
 use holdfast_cluster_tests::wire::{Packet, Version, reason};
 
 use crate::HEALED;
+use crate::copies::wait_for_copies;
 
 const MESSAGES: usize = 5;
 
@@ -39,6 +40,7 @@ fn field_case_49_a_stop_tells_its_clients_and_loses_nothing() {
     away.each(|number, client| assert_eq!(client.subscribe(on.topic(&name(number)), 1), 1));
     away.clients.into_iter().for_each(holdfast_cluster_tests::client::Client::disconnect);
     publish(&on, N2, kept);
+    wait_for_copies(&cluster, cluster.all());
     let versions = [Version::V5, Version::V311];
     let mut there =
         Crowd::gather(&cluster, clean, PATIENCE, |number| (N1, on.hello(versions[number % 2], &format!("c{number}"))));
@@ -55,9 +57,10 @@ fn field_case_49_a_stop_tells_its_clients_and_loses_nothing() {
     });
     assert!(status.success(), "{status}");
     eprintln!("case 49: stopped after {:.1?}", began.elapsed());
-    // Its sessions are away with it; others are not refused.
-    let refused = try_connect(cluster.node(N2).address(), &hello(0).1, PATIENCE);
-    assert!(matches!(refused, Err(Refusal::Refused(reason::SERVER_UNAVAILABLE))), "{:?}", refused.map(|(_, ack)| ack));
+    // Its sessions are with their heirs.
+    let (client, ack) = on.connect_within(N2, &hello(0).1, HEALED);
+    assert!(ack.session_present);
+    client.disconnect();
     on.connect(N2, &on.hello(Version::V5, "c0")).0.disconnect();
     cluster.start([N1]);
     let report = flow.finish();

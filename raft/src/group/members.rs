@@ -61,6 +61,8 @@ impl Inner {
     fn next_change(&self, term: u64, members: &Members, live: &Live, now: u64) -> Option<Next> {
         let caught_up = self.caught_up();
         let is_live = |id: u128| live.iter().any(|(node, _)| node.0 == id);
+        // Before the lead is locked: others look at the state first.
+        let dead: Vec<NodeId> = self.machine.read().state.orphans().map(|(dead, ..)| dead).collect();
         let mut lead = self.lead.lock();
         lead.joining.retain(|_, (_, at)| now.saturating_sub(*at) < WISH_MS);
         let joining: BTreeMap<u128, String> = lead.joining.iter().map(|(id, (name, _))| (*id, name.clone())).collect();
@@ -68,6 +70,10 @@ impl Inner {
         if members.configs.len() > 1 {
             let rest = rest_of_change(members, leaving, is_live, |voters| self.is_heard(term, voters, now));
             return rest.map(Next::Step);
+        }
+        // Who leaves stays until its heirs have what passes to them: then it can say that it is done.
+        if leaving.is_some_and(|leaving| dead.contains(&NodeId(leaving))) {
+            return None;
         }
         let alive = |id: u128| is_live(id) || joining.contains_key(&id) || self.is_linked(id);
         let step = next_step(members, &joining, leaving, |id| caught_up.contains(&id), alive);

@@ -127,15 +127,20 @@ impl Renewals {
         self.heard.get(&node).is_some_and(|heard| heard.speaks(now, self.timing.lease_ms))
     }
 
-    /// Whom to expire now. Each is named again after a renewal interval while it is still live, because a proposal may be lost. `voters` is
+    /// Whom to expire now. Nodes that have fallen silent within a renewal interval are named together, so that none of them seems to have lived longer than another. Each is named again after a renewal interval while it is still live, because a proposal may be lost. `voters` is
     /// all of them, `me` the leader.
     pub fn verdicts(&mut self, voters: &BTreeSet<NodeId>, me: NodeId, now: u64) -> Vec<Verdict> {
         let Some(since) = self.since else { return Vec::new() };
         self.judge_complaints(voters, me, now);
         let Timing { lease_ms, renew_ms, .. } = self.timing;
         let mut verdicts = Vec::new();
+        let silence = |heard: &Heard| now.saturating_sub(heard.answered_at.max(since));
+        let others = self.heard.iter().filter(|(node, heard)| **node != me && heard.proposed_at.is_none());
+        let is_soon = |silence: u64| silence < lease_ms && silence + renew_ms > lease_ms;
+        let others_soon = others.into_iter().any(|(_, heard)| is_soon(silence(heard)));
         for (&node, heard) in &mut self.heard {
-            let silent = now.saturating_sub(heard.answered_at.max(since)) >= lease_ms;
+            let waits = others_soon && heard.proposed_at.is_none() && silence(heard) < lease_ms + renew_ms;
+            let silent = silence(heard) >= lease_ms && !waits;
             let again = heard.proposed_at.is_none_or(|at| now.saturating_sub(at) >= renew_ms);
             if silent && again {
                 heard.proposed_at = Some(now);

@@ -9,6 +9,7 @@
 //! | `FillHeirs` | next is what it says, under the index of the command |
 //! | `HeirsFilled` of that index | base is next, and nobody of it is stale |
 //! | an heir is expired | in the base of a live home it is *stale*, for it misses what comes from now on; a fill that it was part of is void |
+//! | an heir is expired with the home, in one entry | nothing: the home has done nothing since, and when the heir is back, it has everything |
 //! | an heir has lost what it had, or is forgotten | stale in every base, and such a fill is void |
 //! | the home begins a new life | its fill is void; who of its base is dead is stale from now on; the base is not whole: a new run knows nothing of what its heirs have |
 //! | a session passes to the home | the base is not whole, until a fill that began later has ended |
@@ -144,13 +145,13 @@ impl Heirs {
         }
     }
 
-    /// The life of `node` is over: it misses what is copied from now on. If what it had is `lost`, no copy that it had counts any more.
-    pub(super) fn miss(&mut self, node: NodeSlot, lost: bool, nodes: &Nodes) {
+    /// The life of `node` is over: it misses what is copied from now on, if a home lives that is not `dying` with it. If what it had is `lost`, no copy that it had counts any more.
+    pub(super) fn miss(&mut self, node: NodeSlot, lost: bool, (nodes, dying): (&Nodes, &[NodeSlot])) {
         for place in 0..self.of.len() {
             let Some(home) = NodeSlot::new(place) else { continue };
             let heirs = &self.of[place];
-            let misses = (lost || nodes.has(home) && nodes.is_live(home))
-                && heirs.base.iter().any(|heir| heir.slot == node && !heir.stale);
+            let goes_on = nodes.has(home) && nodes.is_live(home) && !dying.contains(&home);
+            let misses = (lost || goes_on) && heirs.base.iter().any(|heir| heir.slot == node && !heir.stale);
             let voids = heirs.next.as_ref().is_some_and(|(_, next)| home == node || next.contains(&node));
             if misses || voids {
                 let heirs = self.change(home);

@@ -62,8 +62,9 @@ impl ControlState {
         Outcome::Registered { incarnation }
     }
 
-    /// A known node registers anew: what it had is its own again, or lost. The routes of an incarnation that lived until now
-    /// stay until the next one has all of its own, unless the sessions behind them are lost.
+    /// A known node registers anew: what nobody has inherited is its own again. What it has of that is the best there is, also if it is less than it
+    /// was; but as an heir it is stale then. The routes of an incarnation that lived until now stay until the next one has all of its
+    /// own, if it still has all the sessions behind them.
     fn end_incarnation(&mut self, slot: NodeSlot, intact: bool, effects: &mut Vec<Effect>) {
         let (now, index) = (self.now, self.index);
         let was_live = self.nodes.is_live(slot);
@@ -80,16 +81,13 @@ impl ControlState {
         let Self { nodes, leases, wills, heirs, orphans, .. } = self;
         let mut turn = Turn { now, index, nodes, wills, heirs, orphans, effects };
         leases.tenure(slot).keep_the_rest();
-        if was_live || !intact {
-            let fate = if intact { Fate::Kept } else { Fate::Lost };
-            leases.end_era(slot, fate, &mut turn);
-        }
         if was_live {
+            leases.end_era(slot, Fate::Kept, &mut turn);
             leases.withdraw_all_of(slot, &mut turn);
             turn.wills.take_from(slot);
         }
         if !intact {
-            self.heirs.miss(slot, true, &self.nodes);
+            self.heirs.miss(slot, true, (&self.nodes, &[]));
         }
     }
 
@@ -127,7 +125,7 @@ impl ControlState {
         }
         leases.withdraw_all_of(slot, &mut turn);
         turn.wills.take_from(slot);
-        self.heirs.miss(slot, false, &self.nodes);
+        self.heirs.miss(slot, false, (&self.nodes, &self.dying));
         self.void_routes();
     }
 
@@ -160,7 +158,7 @@ impl ControlState {
         self.forgotten += 1;
         let Self { nodes, leases, wills, heirs, orphans, .. } = self;
         leases.end_era(slot, Fate::Lost, &mut Turn { now, index, nodes, wills, heirs, orphans, effects });
-        self.heirs.miss(slot, true, &self.nodes);
+        self.heirs.miss(slot, true, (&self.nodes, &[]));
         effects.push(Effect::NodeForgotten { node: id });
         Outcome::Done
     }

@@ -62,6 +62,7 @@ pub use lookups::{Counts, NodeView};
 use membership::Registration;
 pub use nodes::NODES_MAX;
 use nodes::{NodeSlot, Nodes};
+pub use orphans::Estate;
 use orphans::Orphans;
 use routes::Routes;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotError};
@@ -95,6 +96,8 @@ pub struct ControlState {
     share_routes: Routes<ShareRoute>,
     heirs: Heirs,
     orphans: Orphans,
+    /// Live nodes that the entry at hand expires: none of them did anything after any other of them had died.
+    dying: Vec<NodeSlot>,
 }
 
 /// In whose name a command is applied.
@@ -124,10 +127,14 @@ impl ControlState {
             },
         };
         let mut effects = Vec::new();
+        if matches!(author, Author::Leader) {
+            self.dying = proposal.commands.iter().filter_map(|command| self.expires(command)).collect();
+        }
         let mut outcomes = Vec::with_capacity(proposal.commands.len());
         for command in proposal.commands {
             outcomes.push(self.execute(author, command, &mut effects));
         }
+        self.dying.clear();
         self.free_slots();
         AppliedProposal { ignored: false, outcomes, effects, changes: self.leases.take_changes(&self.wills) }
     }
@@ -148,6 +155,14 @@ impl ControlState {
         };
         self.free_slots();
         Applied { outcome, effects, changes: self.leases.take_changes(&self.wills) }
+    }
+
+    /// Whose life a command ends.
+    fn expires(&self, command: &Command) -> Option<NodeSlot> {
+        match command {
+            Command::ExpireNode { node, incarnation } => self.nodes.live((*node, *incarnation)),
+            _ => None,
+        }
     }
 
     fn advance(&mut self, now: u64) {

@@ -21,9 +21,23 @@ use std::collections::BTreeMap;
 
 use super::ControlState;
 use super::digest::Digest;
-use super::lease::Turn;
-use super::nodes::{NodeSlot, Nodes};
-use crate::command::{Effect, Incarnation, NodeId, Outcome, Refusal};
+use super::lease::{Session, Turn};
+use super::nodes::{NodeSlot, Nodes, Standing};
+use super::table::Entry;
+use crate::command::{ClientId, Effect, Incarnation, NodeId, Outcome, Refusal, SessionEpoch};
+
+/// What is known of a session that a node holds: see [`ControlState::estate_of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estate {
+    /// Epoch of the connection that began it, and of its last one.
+    pub began: SessionEpoch,
+    pub epoch: SessionEpoch,
+    pub expiry_secs: u32,
+    /// The node from which the holder has inherited it, if nothing has happened to it since.
+    pub from: Option<NodeId>,
+    /// All sessions of that node had their copies when it died.
+    pub sure: bool,
+}
 
 /// Of one dead node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,12 +140,7 @@ impl ControlState {
         self.void_routes();
     }
 
-    pub(super) fn found(
-        &mut self,
-        by: NodeSlot,
-        clients: Vec<crate::command::ClientId>,
-        effects: &mut Vec<Effect>,
-    ) -> Outcome {
+    pub(super) fn found(&mut self, by: NodeSlot, clients: Vec<ClientId>, effects: &mut Vec<Effect>) -> Outcome {
         let Self { now, index, nodes, leases, wills, heirs, orphans, .. } = self;
         let mut turn = Turn { now: *now, index: *index, nodes, wills, heirs, orphans, effects };
         let asked = clients.len();
@@ -145,6 +154,48 @@ impl ControlState {
             let node = self.nodes.get(node);
             (node.id, node.incarnation, self.ids(&pending.heirs))
         })
+    }
+
+    /// Those of them of which no lease is still to be passed on.
+    pub fn passed_on_all(&self) -> impl Iterator<Item = (NodeId, Incarnation)> {
+        self.orphans.iter().filter(|(_, pending)| pending.passed).map(|(node, _)| {
+            let node = self.nodes.get(node);
+            (node.id, node.incarnation)
+        })
+    }
+
+    /// The sessions that `node` holds, each with what its heir has to know of it: what all the effects until now have said. Those that end with their
+    /// connection are not among them.
+    pub fn estate_of(&self, node: NodeId) -> impl Iterator<Item = (&ClientId, Estate)> {
+        let entries = self.nodes.find(node).into_iter().flat_map(|slot| self.leases.table.of(slot));
+        entries.filter_map(|entry| Some((&entry.client, self.estate(entry)?)))
+    }
+
+    /// The sessions that are missing because `node`, which has the copies, was not there when they were to pass to it, each with its dead holder:
+    /// what it may say [`Found`](crate::Command::Found) of, if it is live.
+    pub fn missing_for(&self, node: NodeId) -> impl Iterator<Item = (&ClientId, NodeId, Estate)> {
+        let heir = self.nodes.find(node);
+        let dead = self.nodes.iter().filter(|(_, node)| node.standing != Standing::Live);
+        let homes = dead.filter(move |(home, _)| heir.is_some_and(|heir| self.inherits_from(heir, *home)));
+        homes.flat_map(move |(home, dead)| {
+            let entries = self.leases.table.of(home);
+            let picked = entries.filter(move |entry| self.heirs.heir(home, &entry.client, &self.nodes) == heir);
+            picked.filter_map(|entry| Some((&entry.client, dead.id, self.estate(entry)?)))
+        })
+    }
+
+    fn inherits_from(&self, heir: NodeSlot, home: NodeSlot) -> bool {
+        self.heirs.inheriting(home, &self.nodes).contains(&heir)
+    }
+
+    fn estate(&self, entry: &Entry) -> Option<Estate> {
+        let lease = &entry.lease;
+        let Session { began, epoch, .. } = self.leases.view(entry, &self.nodes).filter(|_| lease.expiry_secs != 0)?;
+        // Of a later life of the node it says nothing.
+        let dead = lease.inherited_from.filter(|from| !self.nodes.is_live(*from));
+        let sure = dead.is_some_and(|from| self.heirs.is_whole(from));
+        let from = lease.inherited_from.map(|from| self.nodes.id(from));
+        Some(Estate { began, epoch, expiry_secs: lease.expiry_secs, from, sure })
     }
 
     pub(super) fn ids(&self, slots: &[NodeSlot]) -> Vec<NodeId> {

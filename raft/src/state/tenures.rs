@@ -9,7 +9,8 @@
 //! ended without a DISCONNECT. If what the node had is lost with it, the session expires then. If it is to be *inherited*,
 //! claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
 //! lease stays where it is, missing, until the node is back, or the heir with what it had ([`Command::Found`](crate::Command::Found)). A session
-//! that ends with its connection, or has expired meanwhile, has no heir.
+//! that ends with its connection, or has expired meanwhile, has no heir. An heir that has no copy says so ([`Command::Lost`](crate::Command::Lost)): if the node from which it
+//! has the lease is dead, the lease goes back there and is missing. That node may be an heir that was itself about to enter the session when it stopped, and has all that its heirs lack.
 //!
 //! Heirs are picked when the lease is passed on, among the base as it was at the death: a dead home changes it no more. A
 //! node that lives again keeps what nobody has inherited.
@@ -23,7 +24,7 @@ use super::digest::Digest;
 use super::heirs::Heirs;
 use super::lease::{Flag, Lease, Phase, Turn};
 use super::leases::Leases;
-use super::nodes::{NodeSlot, Nodes};
+use super::nodes::{NodeSlot, Nodes, Standing};
 use super::table::{Entry, LeaseKey};
 use super::wills::session_end;
 use crate::command::{ClientId, Effect, Outcome, Refusal, SessionEpoch};
@@ -241,7 +242,7 @@ impl Leases {
         inherited
     }
 
-    /// `by` has nothing of the session, which nobody has resumed since its connection ended.
+    /// `by` has nothing of the session, which nobody has resumed since its connection ended. It goes back, or is over.
     pub(super) fn lost(&mut self, client: ClientId, epoch: SessionEpoch, by: NodeSlot, turn: &mut Turn<'_>) -> Outcome {
         let waits = |lease: &Lease| {
             // How a connection ended that a claim closes is open, and so it has been resumed.
@@ -254,9 +255,30 @@ impl Leases {
         };
         self.touch(key);
         self.disarm(key);
-        self.lose_session(key, turn.now, turn);
+        if !self.give_back(key, turn) {
+            self.lose_session(key, turn.now, turn);
+        }
         self.run_due(key, turn);
         Outcome::Done
+    }
+
+    /// Its heir has nothing of a session, so the dead node from which that has inherited it is the only one that may have it: it is missing until that is back, as if
+    /// nobody had been its heir. False if that lives without it, or is forgotten.
+    fn give_back(&mut self, key: LeaseKey, turn: &mut Turn<'_>) -> bool {
+        let is_dead = |slot: &NodeSlot| matches!(turn.nodes.get(*slot).standing, Standing::Dead(_));
+        let Some(from) = self.table.lease(key).inherited_from.filter(is_dead) else {
+            return false;
+        };
+        self.withdraw_claim(key, turn);
+        let era = self.tenure(from).era;
+        let lease = self.table.lease_mut(key);
+        let (epoch, holder) = (lease.epoch, lease.holder);
+        (lease.era, lease.inherited_from) = (era, None);
+        self.table.give_to(key, from);
+        let client = ClientId::clone(self.table.client(key));
+        turn.effects.push(Effect::Moved { client, epoch, from: turn.nodes.id(holder), to: turn.nodes.id(from) });
+        self.note_passed(holder, turn);
+        true
     }
 
     /// The node is forgotten, and its slot is given away.

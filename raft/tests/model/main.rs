@@ -9,12 +9,14 @@
 //! | `cluster.rs` | nodes, log, links, client |
 //! | `apply.rs`, `steps.rs` | what can happen |
 //! | `properties.rs` | what must hold |
+//! | `copies/` | a second model: heirs, fills, and what a session survives |
 //!
 //! Read first: [`a_move_keeps_its_promises`].
 
 mod apply;
 mod cluster;
 mod control;
+mod copies;
 mod properties;
 mod steps;
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::http::{self, AskError};
 use super::table::{self, Table, or_dash, plain};
 use super::{AdminArgs, Asker, DONE, Failure};
-use crate::admin::view::Cluster;
+use crate::admin::view::{Cluster, CopiesAt, CopyFigures, Leaving};
 
 /// From the answer to `leave` to the end of the process: what a node takes to close its journal, and more.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
@@ -35,8 +35,13 @@ pub(super) enum ClusterCommand {
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
-    /// Take the node that is asked out of its cluster for good, which stopping it does not, and wait until its process has ended
-    Leave,
+    /// Take the node that is asked out of its cluster for good, which stopping it does not, and wait until its process has ended. Before it goes, sessions that only
+    /// it and one other node have are copied to nodes that stay
+    Leave {
+        /// Do not wait for copies: sessions of which there is no other one are lost
+        #[arg(long)]
+        force: bool,
+    },
     /// Take another node out of the cluster for good, one that will not come back
     ForceLeave {
         /// The name or the id of the node
@@ -48,21 +53,37 @@ pub(super) enum ClusterCommand {
 pub(super) fn run(command: &ClusterCommand, asker: &Asker, out: &mut dyn Write) -> Result<u8, Failure> {
     let (verb, body) = match command {
         ClusterCommand::Status => return status(asker, out),
+        ClusterCommand::Leave { force } => return leave(*force, asker, out),
         ClusterCommand::Join { address } => ("join", json!({ "address": address }).to_string()),
-        ClusterCommand::Leave => ("leave", String::new()),
         ClusterCommand::ForceLeave { node } => ("force-leave", json!({ "node": node }).to_string()),
     };
     let answer = asker.good("POST", &format!("/api/v1/cluster/{verb}"), &body)?;
-    let words = match command {
-        _ if asker.json => answer.as_str(),
-        ClusterCommand::Leave if ends_within(asker, ENDS_WITHIN) => {
-            "done: the node has left, and its process has ended"
-        }
-        ClusterCommand::Leave => "done: the node has left, and its process ends",
-        _ => "done",
-    };
-    writeln!(out, "{words}")?;
+    writeln!(out, "{}", if asker.json { &answer } else { "done" })?;
     Ok(DONE)
+}
+
+/// Asks until the node has left, and says meanwhile what it waits for.
+fn leave(force: bool, asker: &Asker, out: &mut dyn Write) -> Result<u8, Failure> {
+    let body = if force { json!({ "force": true }).to_string() } else { String::new() };
+    let mut told = String::new();
+    loop {
+        let answer = asker.good("POST", "/api/v1/cluster/leave", &body)?;
+        let Leaving { done, progress } = asker.parsed(&answer)?;
+        if done {
+            let words = match asker.json {
+                true => answer.as_str(),
+                false if ends_within(asker, ENDS_WITHIN) => "done: the node has left, and its process has ended",
+                false => "done: the node has left, and its process ends",
+            };
+            writeln!(out, "{words}")?;
+            return Ok(DONE);
+        }
+        if asker.json || progress != told {
+            writeln!(out, "{}", if asker.json { &answer } else { &progress })?;
+            out.flush()?;
+        }
+        told = progress;
+    }
 }
 
 /// Waits until nobody listens at the admin port any more, which is the last thing that a process closes.
@@ -127,17 +148,26 @@ fn write_status(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_copies(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {
     let rows = cluster.copies.iter().map(|copies| {
-        let own = copies.home == cluster.node;
-        let lag = cluster.links.iter().find(|link| own && link.peer == copies.heir);
+        let figures = copies.figures;
         vec![
             plain(&copies.home),
             plain(&copies.heir),
-            plain(&copies.state),
-            lag.map_or_else(|| "-".to_owned(), |link| table::bytes(link.copy_lag_bytes)),
-            lag.map_or_else(|| "-".to_owned(), |link| link.copy_lag_records.to_string()),
+            state_of(copies),
+            figures.map_or_else(|| "-".to_owned(), |figures| table::bytes(figures.lag_bytes)),
+            figures.map_or_else(|| "-".to_owned(), |figures| figures.lag_records.to_string()),
         ]
     });
     Table::new(&["sessions of", "copies on", "state", "lag", "records"]).write(out, &rows.collect::<Vec<_>>())
+}
+
+/// In words, with how far a fill is.
+fn state_of(copies: &CopiesAt) -> String {
+    let state = plain(&copies.state);
+    let Some(CopyFigures { to_fill, filled, filled_bytes, .. }) = copies.figures.filter(|_| state == "filling") else {
+        return state;
+    };
+    let percent = (100 * filled).checked_div(to_fill).unwrap_or(100);
+    format!("{state} {percent} % ({filled} of {to_fill} sessions, {})", table::bytes(filled_bytes))
 }
 
 fn write_nodes(cluster: &Cluster, out: &mut dyn Write) -> io::Result<()> {

@@ -152,6 +152,36 @@ fn commands_to_the_cluster_say_what_they_want() {
     let (_, out, _, asked) = one("cluster leave", 200, r#"{"done":true}"#);
     assert_eq!(out, "done: the node has left, and its process has ended\n");
     assert!(asked.contains("\r\nContent-Length: 0\r\n"), "{asked}");
+    let (_, _, _, asked) = one("cluster leave --force", 200, r#"{"done":true}"#);
+    assert!(asked.ends_with(r#"{"force":true}"#), "{asked}");
+}
+
+#[test]
+fn who_waits_for_a_node_to_leave_is_told_what_it_does() {
+    let waits = r#"{"done":false,"progress":"the node waits"}"#;
+    let (url, answered) = answering(vec![(202, waits), (202, waits), (200, r#"{"done":true}"#)]);
+    let (code, out, _) = run_line("cluster leave", &url);
+    assert_eq!((code, out.as_str()), (DONE, "the node waits\ndone: the node has left, and its process has ended\n"));
+    assert_eq!(answered.join().unwrap().len(), 3);
+}
+
+#[test]
+fn a_fill_shows_how_far_it_is() {
+    use crate::admin::view::{Cluster, CopiesAt, CopyFigures};
+    let figures = CopyFigures { to_fill: 8, filled: 2, filled_bytes: 5_000, lag_bytes: 10, lag_records: 3 };
+    let row = |state: &str, figures| CopiesAt {
+        home: "n1".to_owned(),
+        heir: "n2".to_owned(),
+        state: state.to_owned(),
+        figures,
+    };
+    let copies = vec![row("filling", Some(figures)), row("complete", Some(figures)), row("filling", None)];
+    let cluster = Cluster { clustered: true, copies, ..Cluster::default() };
+    let body: &'static str = serde_json::to_string(&cluster).unwrap().leak();
+    let (_, out, ..) = one("cluster status", 200, body);
+    assert!(out.contains("filling 25 % (2 of 8 sessions, "), "{out}");
+    let words: Vec<&str> = out.lines().last().into_iter().flat_map(str::split_whitespace).collect();
+    assert_eq!(words, ["n1", "n2", "filling", "-", "-"], "its home has not answered");
 }
 
 #[test]
@@ -159,7 +189,7 @@ fn a_token_is_sent_from_its_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "0123456789abcdef\n").unwrap();
     let line = format!("cluster leave --token-file {}", file.path().display());
-    let (code, _, _, asked) = one(&line, 200, "{}");
+    let (code, _, _, asked) = one(&line, 200, r#"{"done":true}"#);
     assert!(code == DONE && asked.contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n"), "{asked}");
     let (code, _, err) = run_line("cluster leave --token-file /nonexistent", "http://127.0.0.1:1");
     assert!(code == USAGE && err.starts_with("error: token_file: /nonexistent: "), "{err}");

@@ -14,6 +14,9 @@
 //! | all that is carried out | it is entered |
 //! | the orphans are no more, and it is entered | it is forgotten |
 //!
+//! A session may also pass to this node, or be its own since long, when nothing is inherited: see [`looking`](super::looking). It is *searched*: every shard is asked for its copies of such
+//! sessions, and when all have told, they are entered in the same way.
+//!
 //! Owner: the shard. Invariant: each session is handed out once, and each owner of a copy is handed out once, to be entered or to be dropped.
 //!
 //! Test to read first: `tests::what_has_passed_is_entered_and_the_rest_is_dropped`.
@@ -37,6 +40,39 @@ pub struct Found<S> {
     pub seen: S,
 }
 
+/// How sessions come: all of a life of a node together, or those of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    Inherited(Life),
+    Searched(u64),
+}
+
+impl Way {
+    /// The life from which it is inherited.
+    pub fn life(self) -> Option<Life> {
+        match self {
+            Way::Inherited(life) => Some(life),
+            Way::Searched(_) => None,
+        }
+    }
+}
+
+impl From<Life> for Way {
+    fn from(life: Life) -> Way {
+        Way::Inherited(life)
+    }
+}
+
+/// What becomes of a session of which there is no copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// There cannot have been one: it has nothing.
+    Empty,
+    Lost,
+    /// It was not inherited, and is as it is.
+    Nothing,
+}
+
 /// What the control state says of a session that has passed to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
@@ -44,8 +80,7 @@ pub struct Passed {
     pub epoch: u64,
     pub began: u64,
     pub expiry_secs: u32,
-    /// Without a copy it is empty.
-    pub sure: bool,
+    pub without: Without,
 }
 
 /// One thing to be carried out.
@@ -107,13 +142,15 @@ impl<S> Inheritance<S> {
             let fits = |found: &Found<S>| found.copied.began >= passed.began;
             let fitting = (0..found.len()).filter(|at| fits(&found[*at]));
             let best = fitting.max_by_key(|at| found[*at].copied.owner);
-            let (client, passed) = (client.clone(), *passed);
-            heritage.push_back(match best.map(|at| found.swap_remove(at)) {
-                Some(found) => Heritage::Session { client, passed, found },
-                None if passed.sure => Heritage::Empty { client, passed },
-                None => Heritage::Lost { client, passed },
-            });
+            let best = best.map(|at| found.swap_remove(at));
             self.unfit.extend(found.iter().map(|found| found.copied.owner));
+            let (client, passed) = (client.clone(), *passed);
+            heritage.push_back(match best {
+                Some(found) => Heritage::Session { client, passed, found },
+                None if passed.without == Without::Empty => Heritage::Empty { client, passed },
+                None if passed.without == Without::Lost => Heritage::Lost { client, passed },
+                None => continue,
+            });
         }
         let others = self.found.drain().flat_map(|(_, found)| found);
         self.unfit.extend(others.map(|found| found.copied.owner));
@@ -127,25 +164,28 @@ impl<S> Inheritance<S> {
 #[derive(Debug)]
 pub struct Inheriting<S> {
     shards: usize,
-    of: BTreeMap<Life, Inheritance<S>>,
+    of: BTreeMap<Way, Inheritance<S>>,
+    /// What the next search is for.
+    wanted: BTreeMap<Arc<str>, Passed>,
+    searches: u64,
 }
 
 impl<S> Inheriting<S> {
     /// Of one of so many shards.
     pub fn new(shards: usize) -> Inheriting<S> {
-        Inheriting { shards, of: BTreeMap::new() }
+        Inheriting { shards, of: BTreeMap::new(), wanted: BTreeMap::new(), searches: 0 }
     }
 
     /// This node is an heir of a node that has died. False if that was known.
     pub fn begin(&mut self, life: Life) -> bool {
-        let known = self.of.contains_key(&life);
-        self.of.entry(life).or_default();
+        let known = self.of.contains_key(&life.into());
+        self.of.entry(life.into()).or_default();
         !known
     }
 
     /// A shard tells which copies it had of sessions that are for this shard. Once for each shard.
-    pub fn told(&mut self, life: Life, found: Vec<Found<S>>) {
-        let inheritance = self.of.entry(life).or_default();
+    pub fn told(&mut self, of: impl Into<Way>, found: Vec<Found<S>>) {
+        let inheritance = self.of.entry(of.into()).or_default();
         inheritance.told += 1;
         for found in found {
             if found.copied.complete {
@@ -156,18 +196,44 @@ impl<S> Inheriting<S> {
         }
     }
 
-    /// A session of a dead node is this node's. False if nothing is to be inherited from that one any more.
+    /// A session of a dead node is this node's. False if nothing is to be inherited from that one any more: then it is for the next search.
     pub fn passed_on(&mut self, from: NodeId, client: &Arc<str>, passed: Passed) -> bool {
-        let of_it = self.of.iter_mut().rev().find(|((node, _), of_it)| *node == from && !of_it.is_entered());
+        let is_of = |of: &Way| matches!(of, Way::Inherited((node, _)) if *node == from);
+        let of_it = self.of.iter_mut().rev().find(|(of, of_it)| is_of(of) && !of_it.is_entered());
         let Some((_, inheritance)) = of_it.filter(|(_, of_it)| matches!(of_it.stage, Stage::Gathering)) else {
+            self.want(client, passed);
             return false;
         };
         inheritance.passed.insert(client.clone(), passed);
         true
     }
 
+    /// The next search is for this session, too.
+    pub fn want(&mut self, client: &Arc<str>, passed: Passed) {
+        self.wanted.insert(client.clone(), passed);
+    }
+
+    /// Begins the search, if there is anything to be searched: every shard is to tell its copies of these clients.
+    pub fn begin_search(&mut self) -> Option<(u64, Vec<Arc<str>>)> {
+        let passed = std::mem::take(&mut self.wanted);
+        if passed.is_empty() {
+            return None;
+        }
+        self.searches += 1;
+        let clients = passed.keys().cloned().collect();
+        let search = Inheritance { passed, all_passed: true, ended: true, ..Inheritance::default() };
+        self.of.insert(Way::Searched(self.searches), search);
+        Some((self.searches, clients))
+    }
+
+    /// Whether there is a search, or is to be one.
+    pub fn searches(&self) -> bool {
+        !self.wanted.is_empty() || self.of.keys().any(|of| matches!(of, Way::Searched(_)))
+    }
+
     /// A session has passed from this node to another one.
     pub fn passed_away(&mut self, client: &str) {
+        self.wanted.remove(client);
         for inheritance in self.of.values_mut().filter(|of_it| matches!(of_it.stage, Stage::Gathering)) {
             inheritance.passed.remove(client);
         }
@@ -175,14 +241,14 @@ impl<S> Inheriting<S> {
 
     /// Nothing more passes from that life to anybody.
     pub fn passed_on_all(&mut self, life: Life) {
-        if let Some(inheritance) = self.of.get_mut(&life) {
+        if let Some(inheritance) = self.of.get_mut(&life.into()) {
             inheritance.all_passed = true;
         }
     }
 
     /// Nobody inherits from that life any more.
     pub fn ended(&mut self, life: Life) {
-        if let Some(inheritance) = self.of.get_mut(&life) {
+        if let Some(inheritance) = self.of.get_mut(&life.into()) {
             (inheritance.all_passed, inheritance.ended) = (true, true);
         }
         self.of.retain(|_, of_it| !(of_it.ended && of_it.is_entered()));
@@ -190,38 +256,39 @@ impl<S> Inheriting<S> {
 
     /// Whether the session of a client is to be entered and is not yet.
     pub fn awaits(&self, client: &str) -> bool {
-        self.of.values().any(|of_it| !of_it.is_entered() && of_it.passed.contains_key(client))
+        let in_one = self.of.values().any(|of_it| !of_it.is_entered() && of_it.passed.contains_key(client));
+        in_one || self.wanted.contains_key(client)
     }
 
     /// Whether all that comes from that life is entered.
     pub fn has_entered(&self, life: Life) -> bool {
-        self.of.get(&life).is_none_or(Inheritance::is_entered)
+        self.of.get(&life.into()).is_none_or(Inheritance::is_entered)
     }
 
     /// What is to be carried out next, at most so much.
-    pub fn next(&mut self, at_most: usize) -> Vec<(Life, Heritage<S>)> {
+    pub fn next(&mut self, at_most: usize) -> Vec<(Way, Heritage<S>)> {
         let mut next = Vec::new();
-        for (life, inheritance) in &mut self.of {
+        for (of, inheritance) in &mut self.of {
             let is_known = inheritance.told >= self.shards && inheritance.all_passed;
             if is_known && matches!(inheritance.stage, Stage::Gathering) {
                 inheritance.stage = Stage::Entering(inheritance.settle());
             }
             if let Stage::Entering(heritage) = &mut inheritance.stage {
                 let count = heritage.len().min(at_most - next.len());
-                next.extend(heritage.drain(..count).map(|heritage| (*life, heritage)));
+                next.extend(heritage.drain(..count).map(|heritage| (*of, heritage)));
             }
         }
         next
     }
 
-    /// Lives of which everything has been carried out: each is told once.
-    pub fn entered(&mut self) -> Vec<Life> {
+    /// Lives, and searches, of which everything has been carried out: each is told once.
+    pub fn entered(&mut self) -> Vec<Way> {
         let mut entered = Vec::new();
-        for (life, inheritance) in &mut self.of {
+        for (of, inheritance) in &mut self.of {
             if matches!(&inheritance.stage, Stage::Entering(heritage) if heritage.is_empty()) {
                 inheritance.stage = Stage::Entered;
                 inheritance.passed.clear();
-                entered.push(*life);
+                entered.push(*of);
             }
         }
         self.of.retain(|_, of_it| !(of_it.ended && of_it.is_entered()));

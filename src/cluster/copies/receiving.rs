@@ -7,6 +7,7 @@
 //! # Invariants
 //! - A frame counts once, however often it comes: its number is written down with it, and numbers of a home grow, also over its restarts.
 //! - A copy that is complete has what the home had when it sent the last frame; so the home begins a copy anew whenever an heir may have missed something.
+//! - What was complete when it is begun anew stays beside the new copy, and follows what comes, until that is complete: a home may die while it fills its heir again.
 //! - Nothing is written of an owner that was not begun, and no item deleted that is not there: the storage would wait for it.
 //!
 //! Test to read first: `tests::a_copy_is_begun_filled_and_followed`; then `tests::a_complete_copy_is_what_its_home_had`.
@@ -116,6 +117,8 @@ struct OfHome {
     streams: HashMap<(u64, u16), Stream>,
     /// By their owners at home.
     sessions: HashMap<OwnerId, Copied>,
+    /// The copies, all of them complete, of those that were begun anew and are not complete.
+    earlier: HashMap<OwnerId, Copied>,
     /// Of the memory that the sessions take.
     bytes: usize,
 }
@@ -124,6 +127,24 @@ struct OfHome {
 struct Stream {
     item: ItemId,
     sequence: u64,
+}
+
+impl OfHome {
+    /// The last message of each stream, in no order.
+    fn seen(&self) -> Vec<MessageId> {
+        self.streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect()
+    }
+
+    /// Takes out what there is of a session.
+    fn remove(&mut self, owner: OwnerId) -> impl Iterator<Item = Copied> {
+        let copies = [self.earlier.remove(&owner), self.sessions.remove(&owner)].into_iter().flatten();
+        copies.inspect(|copied| self.bytes -= copied.bytes())
+    }
+
+    /// The copies of a session, the one that is complete first if there are two.
+    fn copies_of(&mut self, owner: OwnerId) -> impl Iterator<Item = &mut Copied> {
+        self.earlier.get_mut(&owner).into_iter().chain(self.sessions.get_mut(&owner))
+    }
 }
 
 impl Copies {
@@ -152,18 +173,18 @@ impl Copies {
         Ok(frame.end(sequence, &mut new_owner))
     }
 
-    /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there were two of it, as damage may leave behind.
+    /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there is one too many, as damage may leave behind.
     pub fn restore_session(&mut self, home: Home, owner: OwnerId, copied: Copied) -> Option<OwnerId> {
         let of_home = self.homes.entry(home).or_default();
-        if let Some(other) = of_home.sessions.get(&owner)
-            && other.owner > copied.owner
-        {
-            return Some(copied.owner);
-        }
-        of_home.bytes += copied.bytes();
-        let older = of_home.sessions.insert(owner, copied)?;
-        of_home.bytes -= older.bytes();
-        Some(older.owner)
+        let mut copies: Vec<Copied> = of_home.remove(owner).into_iter().chain([copied]).collect();
+        copies.sort_unstable_by_key(|copied| copied.owner);
+        let newest = copies.pop()?;
+        let earlier = copies.iter().rposition(|copied| copied.complete && !newest.complete);
+        let earlier = earlier.map(|at| copies.remove(at));
+        of_home.bytes += newest.bytes() + earlier.as_ref().map_or(0, Copied::bytes);
+        of_home.sessions.insert(owner, newest);
+        of_home.earlier.extend(earlier.map(|earlier| (owner, earlier)));
+        copies.pop().map(|copied| copied.owner)
     }
 
     /// Puts back what was found of the streams of a home: `owner` has `items`.
@@ -190,19 +211,43 @@ impl Copies {
     /// The node is dead: its copies are no longer copies. What is not entered as a session is to be dropped.
     pub fn take(&mut self, node: NodeId) -> Vec<Taken> {
         let of_node = self.homes.extract_if(.., |home, _| home.node == node);
-        let taken = of_node.map(|(_, OfHome { owner, streams, sessions, .. })| Taken {
-            streams_owner: owner,
-            seen: streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect(),
-            sessions: sessions.into_values().collect(),
+        let taken = of_node.map(|(_, of_home)| Taken {
+            streams_owner: of_home.owner,
+            seen: of_home.seen(),
+            sessions: of_home.sessions.into_values().chain(of_home.earlier.into_values()).collect(),
         });
         taken.collect()
+    }
+
+    /// The complete copies of wanted sessions, by the nodes that had them, each with what that had seen: they are no longer copies.
+    pub fn take_some(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<(NodeId, Taken)> {
+        let mut taken = Vec::new();
+        for (home, of_home) in &mut self.homes {
+            let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
+            let OfHome { sessions, earlier, .. } = of_home;
+            let of_it =
+                [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
+            let sessions: Vec<Copied> = of_it.map(|(_, copied)| copied).collect();
+            if !sessions.is_empty() {
+                of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
+                taken.push((home.node, Taken { streams_owner: None, seen: of_home.seen(), sessions }));
+            }
+        }
+        taken
+    }
+
+    /// The complete copies of the sessions of a node.
+    pub fn complete_of(&self, node: NodeId) -> impl Iterator<Item = &Copied> {
+        let of_node = self.homes.iter().filter(move |(home, _)| home.node == node);
+        let copies = of_node.flat_map(|(_, of_home)| of_home.sessions.values().chain(of_home.earlier.values()));
+        copies.filter(|copied| copied.complete)
     }
 
     /// The sessions of a node have changed their heirs: those that `keep` does not name have theirs elsewhere, unless this node is behind in what it knows. Returns the
     /// owners of their copies here.
     pub fn elsewhere(&self, node: NodeId, keep: impl Fn(&str) -> bool) -> BTreeSet<OwnerId> {
         let of_node = self.homes.iter().filter(|(home, _)| home.node == node);
-        let copies = of_node.flat_map(|(_, of_home)| of_home.sessions.values());
+        let copies = of_node.flat_map(|(_, of_home)| of_home.sessions.values().chain(of_home.earlier.values()));
         copies.filter(|copied| !keep(&copied.client_id)).map(|copied| copied.owner).collect()
     }
 
@@ -210,9 +255,12 @@ impl Copies {
     pub fn discard(&mut self, node: NodeId, owners: &BTreeSet<OwnerId>) -> Vec<Write> {
         let mut writes = Vec::new();
         for (_, of_home) in self.homes.iter_mut().filter(|(home, _)| home.node == node) {
-            for (_, copied) in of_home.sessions.extract_if(|_, copied| owners.contains(&copied.owner)) {
-                of_home.bytes -= copied.bytes();
-                writes.push(Write::Drop { owner: copied.owner });
+            let OfHome { sessions, earlier, bytes, .. } = of_home;
+            for copies in [sessions, earlier] {
+                for (_, copied) in copies.extract_if(|_, copied| owners.contains(&copied.owner)) {
+                    *bytes -= copied.bytes();
+                    writes.push(Write::Drop { owner: copied.owner });
+                }
             }
         }
         writes
@@ -240,13 +288,7 @@ struct Frame<'a> {
 impl Frame<'_> {
     fn take(&mut self, entry: CopyEntry, new_owner: &mut impl FnMut() -> OwnerId) {
         match entry {
-            CopyEntry::Begin { owner, client_id, began } => {
-                self.drop(owner);
-                let copied = Copied { owner: new_owner(), client_id, began, complete: false, items: BTreeMap::new() };
-                self.writes.push(copied.write_header(self.home, owner));
-                self.of_home.bytes += copied.bytes();
-                self.of_home.sessions.insert(owner, copied);
-            }
+            CopyEntry::Begin { owner, client_id, began } => self.begin(owner, new_owner(), client_id, began),
             CopyEntry::Put { owner, item, value, body } => {
                 if let Some(message) = &body {
                     self.note(message.id);
@@ -255,39 +297,63 @@ impl Frame<'_> {
             }
             CopyEntry::Delete { owner, item } => self.delete(owner, item),
             CopyEntry::Drop { owner } => self.drop(owner),
-            CopyEntry::Complete { owner } => {
-                if let Some(copied) = self.of_home.sessions.get_mut(&owner) {
-                    copied.complete = true;
-                    self.writes.push(copied.write_header(self.home, owner));
-                }
-            }
+            CopyEntry::Complete { owner } => self.complete(owner),
             CopyEntry::Seen { id } => self.note(id),
         }
     }
 
-    fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
-        let Some(copied) = self.of_home.sessions.get_mut(&owner) else { return };
-        self.of_home.bytes += item_bytes(&value);
-        if let Some(before) = copied.items.insert(item, value.clone()) {
-            self.of_home.bytes -= item_bytes(&before);
+    fn begin(&mut self, owner: OwnerId, own: OwnerId, client_id: Arc<str>, began: u64) {
+        let before = self.of_home.sessions.remove(&owner);
+        match before {
+            // Another session may have the owner only after the end of this one.
+            Some(complete) if complete.complete => _ = self.of_home.earlier.insert(owner, complete),
+            Some(copied) => {
+                self.of_home.bytes -= copied.bytes();
+                self.writes.push(Write::Drop { owner: copied.owner });
+            }
+            None => {}
         }
-        self.writes.push(Write::Put { owner: copied.owner, item, value, body });
+        let copied = Copied { owner: own, client_id, began, complete: false, items: BTreeMap::new() };
+        self.writes.push(copied.write_header(self.home, owner));
+        self.of_home.bytes += copied.bytes();
+        self.of_home.sessions.insert(owner, copied);
+    }
+
+    fn complete(&mut self, owner: OwnerId) {
+        if let Some(copied) = self.of_home.sessions.get_mut(&owner) {
+            copied.complete = true;
+            self.writes.push(copied.write_header(self.home, owner));
+        }
+        if let Some(earlier) = self.of_home.earlier.remove(&owner) {
+            self.of_home.bytes -= earlier.bytes();
+            self.writes.push(Write::Drop { owner: earlier.owner });
+        }
+    }
+
+    fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
+        let (mut added, mut removed) = (0, 0);
+        for copied in self.of_home.copies_of(owner) {
+            added += item_bytes(&value);
+            removed += copied.items.insert(item, value.clone()).as_ref().map_or(0, item_bytes);
+            self.writes.push(Write::Put { owner: copied.owner, item, value: value.clone(), body: body.clone() });
+        }
+        self.of_home.bytes = self.of_home.bytes + added - removed;
     }
 
     fn delete(&mut self, owner: OwnerId, item: ItemId) {
-        if let Some(copied) = self.of_home.sessions.get_mut(&owner)
-            && let Some(value) = copied.items.remove(&item)
-        {
-            self.of_home.bytes -= item_bytes(&value);
-            self.writes.push(Write::Delete { owner: copied.owner, item });
+        let mut removed = 0;
+        for copied in self.of_home.copies_of(owner) {
+            if let Some(value) = copied.items.remove(&item) {
+                removed += item_bytes(&value);
+                self.writes.push(Write::Delete { owner: copied.owner, item });
+            }
         }
+        self.of_home.bytes -= removed;
     }
 
     fn drop(&mut self, owner: OwnerId) {
-        if let Some(copied) = self.of_home.sessions.remove(&owner) {
-            self.of_home.bytes -= copied.bytes();
-            self.writes.push(Write::Drop { owner: copied.owner });
-        }
+        let writes = &mut self.writes;
+        self.of_home.remove(owner).for_each(|copied| writes.push(Write::Drop { owner: copied.owner }));
     }
 
     /// The sessions of the home have this message.

@@ -7,7 +7,8 @@
 //! | --- | --- |
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
 //! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
-//! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted. Who is no pick any more is told to drop it |
+//! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted |
+//! | drop | who is no pick any more is told to drop what it has, whatever else it has not accepted: it may have no room for that. Who is no heir at all any more is waited for no longer |
 //!
 //! Owner: the shard. Invariants: each pick has been sent every entry of the tail, in order, so the death of another one makes nothing to be sent again, which would
 //! bring back items that are deleted; a complete copy has been sent everything since it was begun; stable never falls.
@@ -19,6 +20,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -33,6 +35,9 @@ const FRAME_BYTES: usize = 64 * 1024;
 
 /// Bytes of a fill that one heir may have unaccepted before it gets more: the entries of its sessions are not to wait long behind them.
 const FILL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Frames that one heir may have unaccepted before it is told to drop more.
+const DROPS_UNDER_WAY_MAX: usize = 16 * 1024;
 
 /// Nodes to pick from, each with its slot if it can have a copy: if it is live, and not stale.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -132,10 +137,33 @@ impl Owner {
 /// A frame that is not accepted yet.
 struct Sent {
     number: u64,
-    /// The first submission of which it, or one behind it, has a part; `None` for a part of a fill.
+    /// The first submission of which it, or one behind it, has a part; `None` for a part of a fill, or if nobody waits for that heir.
     first: Option<u64>,
+    fills: bool,
     bytes: usize,
     records: usize,
+}
+
+/// How far an heir is behind, and how far it is filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// What it has not accepted: bytes and entries.
+    pub bytes: usize,
+    pub records: usize,
+    /// Sessions that it was to be sent whole, since the heirs last changed, and those of them that it was; and the bytes of these.
+    pub to_fill: usize,
+    pub filled: usize,
+    pub filled_bytes: u64,
+}
+
+impl AddAssign for Lag {
+    fn add_assign(&mut self, other: Lag) {
+        self.bytes += other.bytes;
+        self.records += other.records;
+        self.to_fill += other.to_fill;
+        self.filled += other.filled;
+        self.filled_bytes += other.filled_bytes;
+    }
 }
 
 /// What goes to one heir.
@@ -144,6 +172,9 @@ struct Stream {
     under_way: VecDeque<Sent>,
     /// Bytes of a fill among them.
     fill_bytes: usize,
+    /// Sessions that were to be filled, and bytes that were sent for it, since the heirs last changed.
+    fill_sessions: usize,
+    filled_bytes: u64,
     to_fill: VecDeque<OwnerId>,
     to_drop: VecDeque<OwnerId>,
     /// What is being filled or dropped, and whether its next part is being made.
@@ -152,6 +183,17 @@ struct Stream {
 }
 
 impl Stream {
+    /// Sessions that are still to be sent, or on their way.
+    fn left_to_fill(&self) -> usize {
+        let work = self.work.filter(|work| work.step != Step::Drop);
+        self.to_fill.len() + usize::from(work.is_some())
+    }
+
+    fn begin_fill(&mut self) {
+        self.fill_sessions = self.left_to_fill();
+        self.filled_bytes = 0;
+    }
+
     /// The first submission that it has not all accepted.
     fn first_unaccepted(&self) -> Option<u64> {
         self.under_way.iter().find_map(|sent| sent.first)
@@ -163,7 +205,7 @@ impl Stream {
             let earlier = self.under_way.iter_mut().rev().filter_map(|sent| sent.first.as_mut());
             earlier.take_while(|later| **later > first).for_each(|later| *later = first);
         }
-        self.under_way.push_back(Sent { number, first, bytes: 0, records: 0 });
+        self.under_way.push_back(Sent { number, first, fills: first.is_none(), bytes: 0, records: 0 });
     }
 }
 
@@ -211,19 +253,23 @@ fn slots_of(mut set: u64) -> impl Iterator<Item = Slot> {
 impl<E: Clone> Sending<E> {
     /// An owner from now on, of which the heirs have nothing.
     pub fn add(&mut self, owner: OwnerId, client: Arc<str>) {
-        let picks = self.heirs.base.pick(&client) | self.heirs.next.pick(&client);
+        let picks = self.picks(&client);
         for heir in slots_of(picks) {
-            self.streams.entry(heir).or_default().to_fill.push_back(owner);
+            let stream = self.streams.entry(heir).or_default();
+            stream.to_fill.push_back(owner);
+            stream.fill_sessions += 1;
         }
         self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0 });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
     pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
-        self.add(owner, client);
-        if let Some(owner) = self.owners.get_mut(&owner) {
-            owner.complete = owner.picks;
-        }
+        let picks = self.picks(&client);
+        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0 });
+    }
+
+    fn picks(&self, client: &str) -> u64 {
+        self.heirs.base.pick(client) | self.heirs.next.pick(client)
     }
 
     /// What a turn has written down, in order. Entries of other owners are left out.
@@ -285,6 +331,7 @@ impl<E: Clone> Sending<E> {
         frame.bytes += copied.bytes + begin.map_or(0, |owner| owner.client.len());
         if submission.is_none() {
             stream.fill_bytes += copied.bytes;
+            stream.filled_bytes += copied.bytes as u64;
         }
         if let Some(sent) = stream.under_way.back_mut() {
             sent.bytes += copied.bytes;
@@ -303,6 +350,7 @@ impl<E: Clone> Sending<E> {
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
         self.heirs = heirs;
         self.pick_anew();
+        self.wait_for_heirs_alone();
         let mut frames = Vec::new();
         let tail = std::mem::take(&mut self.tail);
         for (submission, copied) in &tail {
@@ -312,6 +360,15 @@ impl<E: Clone> Sending<E> {
         self.tail = tail;
         self.look_for_homeless();
         frames
+    }
+
+    /// What others have not accepted is with those who are heirs now, or has nobody.
+    fn wait_for_heirs_alone(&mut self) {
+        let slots = self.heirs.base.slots.iter().chain(&self.heirs.next.slots);
+        let heirs = slots.flatten().fold(0_u64, |heirs, slot| heirs | 1 << slot);
+        for (_, stream) in self.streams.iter_mut().filter(|(heir, _)| heirs >> **heir & 1 == 0) {
+            stream.under_way.iter_mut().for_each(|sent| sent.first = None);
+        }
     }
 
     fn pick_anew(&mut self) {
@@ -333,6 +390,7 @@ impl<E: Clone> Sending<E> {
         for (heir, stream) in &mut self.streams {
             stream.to_fill.make_contiguous().sort_unstable();
             let Some(work) = stream.work else {
+                stream.begin_fill();
                 continue;
             };
             let owner = self.owners.get(&work.owner);
@@ -342,6 +400,7 @@ impl<E: Clone> Sending<E> {
                 _ if owner.is_some_and(|owner| owner.lacks(*heir)) => stream.to_fill.retain(|id| *id != work.owner),
                 _ => stream.work = None,
             }
+            stream.begin_fill();
         }
     }
 
@@ -380,7 +439,7 @@ impl<E: Clone> Sending<E> {
             return;
         };
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
-            if sent.first.is_none() {
+            if sent.fills {
                 stream.fill_bytes -= sent.bytes;
             }
         }
@@ -406,10 +465,16 @@ impl<E: Clone> Sending<E> {
         self.tail_bytes
     }
 
-    /// What an heir has not accepted, in bytes and in entries.
-    pub fn lag(&self, heir: Slot) -> (usize, usize) {
-        let under_way = self.streams.get(&heir).into_iter().flat_map(|stream| &stream.under_way);
-        under_way.fold((0, 0), |(bytes, records), sent| (bytes + sent.bytes, records + sent.records))
+    /// How far an heir is behind.
+    pub fn lag(&self, heir: Slot) -> Lag {
+        let Some(stream) = self.streams.get(&heir) else { return Lag::default() };
+        let filled = stream.fill_sessions.saturating_sub(stream.left_to_fill());
+        let lag = Lag { to_fill: stream.fill_sessions, filled, filled_bytes: stream.filled_bytes, ..Lag::default() };
+        stream.under_way.iter().fold(lag, |lag, sent| Lag {
+            bytes: lag.bytes + sent.bytes,
+            records: lag.records + sent.records,
+            ..lag
+        })
     }
 
     /// Owners that no heir was sent completely.
@@ -420,22 +485,25 @@ impl<E: Clone> Sending<E> {
 
 /// The fill.
 impl<E: Clone> Sending<E> {
-    /// What is to be made next, if any heir can take it that `may`.
+    /// What is to be made next. Who `may` not is filled no further.
     pub fn next_work(&mut self, may: impl Fn(Slot) -> bool) -> Option<Work> {
         for (heir, stream) in &mut self.streams {
-            let waits = stream.work.is_some() && stream.making;
-            if waits || stream.fill_bytes >= FILL_BYTES_MAX || !may(*heir) {
+            if stream.work.is_some() && stream.making {
                 continue;
             }
+            let fills = stream.fill_bytes < FILL_BYTES_MAX && may(*heir);
+            let drops = stream.work.is_none() && stream.under_way.len() < DROPS_UNDER_WAY_MAX;
             let owners = &self.owners;
-            let mut work = stream.work.map(|work| (work.owner, Step::GoOn));
-            while work.is_none()
+            let mut work = stream.work.filter(|_| fills).map(|work| (work.owner, Step::GoOn));
+            while drops
+                && work.is_none()
                 && let Some(owner) = stream.to_drop.pop_front()
             {
                 let is_pick = owners.get(&owner).is_some_and(|owner| owner.is_pick(*heir));
                 work = (!is_pick).then_some((owner, Step::Drop));
             }
-            while work.is_none()
+            while fills
+                && work.is_none()
                 && let Some(owner) = stream.to_fill.pop_front()
             {
                 let lacks = owners.get(&owner).is_some_and(|owner| owner.lacks(*heir));

@@ -34,6 +34,9 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a request waits until there is a node at the address that it names.
 const FOUND_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a status waits for what other nodes say of their copies: it is for those who wonder what is wrong with one.
+const FIGURES_PATIENCE: Duration = Duration::from_millis(500);
+
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A node of the cluster that can be asked.
@@ -91,7 +94,7 @@ impl Clustered {
         let without = self.local.shared.metrics.sum(|shard| &shard.sessions_without_copy);
         let detail = match (incomplete, without) {
             (false, 0) => "complete".to_owned(),
-            (_, without) => format!("incomplete: {without} sessions have no complete copy on another node"),
+            (_, without) => format!("copies_incomplete: {without} sessions have no complete copy on another node"),
         };
         Some(view::Check::new("copies", true, detail))
     }
@@ -104,6 +107,22 @@ impl Clustered {
             let others = state.nodes().filter(|node| node.id != own);
             others.map(|node| Other { id: node.id, name: node.name }).collect()
         })
+    }
+
+    /// The cluster as this node sees it, with what the other homes say of their copies.
+    async fn whole_status(&self) -> view::Cluster {
+        let mut seen = self.cluster();
+        if seen.copies.is_empty() {
+            return seen;
+        }
+        let linked = self.plane.links().map(Links::linked).unwrap_or_default();
+        let ask = |node: &NodeId| timeout(FIGURES_PATIENCE, self.questions.ask(*node, Question::Copies));
+        for answer in join_all(linked.iter().map(ask)).await {
+            if let Ok(Some(Answer::Copies(told))) = answer {
+                outlook::take_figures(&mut seen.copies, &told);
+            }
+        }
+        seen
     }
 
     /// The page of one node, which is a mere name in `missing` if it does not answer.
@@ -301,6 +320,10 @@ impl Source for Clustered {
         outlook::of(&self.local, &self.plane, &self.cluster)
     }
 
+    fn status(&self) -> Soon<'_, view::Cluster> {
+        Box::pin(self.whole_status())
+    }
+
     fn metrics<'a>(&'a self, out: &'a mut Exposition) -> Soon<'a, ()> {
         Box::pin(async {
             self.local.metrics(out).await;
@@ -338,8 +361,8 @@ impl Source for Clustered {
         Box::pin(self.join_at(address))
     }
 
-    fn leave(&self) -> Soon<'_, Result<(), Trouble>> {
-        Box::pin(self.departure.leave())
+    fn leave(&self, force: bool) -> Soon<'_, Result<view::Leaving, Trouble>> {
+        Box::pin(self.departure.leave(force))
     }
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {

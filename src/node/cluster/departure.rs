@@ -1,7 +1,10 @@
 //! Leaving the cluster for good.
 //!
-//! Order: the clients are told to go (0x8B) and have a moment to take what was written to them; the leader ends the node's incarnation and takes it out of the members; a
-//! file in the data directory says so; the process ends. If it does not come to that, the node registers anew and serves on.
+//! Order: the node goes on serving until the copies have moved ([`Tie`]): its own sessions have theirs on nodes that stay, and the homes whose heir it was have others. Then the clients are
+//! told to go (0x8B) and have a moment to take what was written to them; the leader ends the node's incarnation, waits until the heirs have inherited, and takes it out of the members; a
+//! file in the data directory says so; the process ends. If it does not come to that, the node registers anew and serves on. Who forces it does not wait for copies.
+//!
+//! That may take longer than a request: whoever asks is told how far it is, and asks again.
 //!
 //! A node that was taken out has the same file once it has been told.
 //!
@@ -9,31 +12,50 @@
 //!
 //! Test to read first: `cluster-tests/tests/cluster/admin.rs`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
 
-use holdfast_raft::{Group, LeaveError, MemberView, NodeId};
+use holdfast_raft::{Group, HeirsView, LeaveError, MemberView, NodeId};
 
-use crate::admin::Trouble;
+use crate::admin::{Trouble, view};
+use crate::cluster::copies::parting::{Leaver, Tie, ties};
+use crate::cluster::copies::standing::Wanted;
 use crate::mqtt::ReasonCode;
 use crate::shard::Shared;
-use crate::shard::mailbox::Event;
+use crate::shard::mailbox::{Event, Turned};
 
 use super::admin_source::starting;
 use super::plane::ClusterPlane;
+use super::questions::{Answer, Question, Questions};
 
 /// The file of a data directory whose node has left its cluster; it holds the name of that.
 const LEFT_FILE: &str = "left-cluster";
 
-/// The longest that clients have to go, and the longest that the cluster has to let the node go: together less than a request may take.
+/// The longest that clients have to go, that heirs have to take the last of what was written down, and that the cluster has to let the node go, which waits until the
+/// heirs have entered what passes to them.
 const CLIENTS_PATIENCE: Duration = Duration::from_secs(4);
-const LEAVE_PATIENCE: Duration = Duration::from_secs(9);
+const STABLE_PATIENCE: Duration = Duration::from_secs(5);
+const LEAVE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest that a request waits for the end of it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Copies that have not come any further for so long do not come any more. A node that has just come back becomes an heir after half of it.
+const STUCK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often it is looked how far the copies are.
+const LOOK_AT_COPIES: Duration = Duration::from_millis(250);
 
 /// Between the answer and the end of the process.
 const LAST_WORD: Duration = Duration::from_millis(300);
@@ -60,49 +82,115 @@ pub(in crate::node) fn note_left(data_dir: &Path, cluster: &str) -> io::Result<(
     File::open(data_dir)?.sync_all()
 }
 
+/// How far a departure is.
+#[derive(Debug, Clone, Default)]
+enum Stand {
+    #[default]
+    Staying,
+    /// It is under way, and what it waits for.
+    Leaving(String),
+    Over(Result<(), Trouble>),
+}
+
+/// What those who ask and the one departure that is under way have in common.
+#[derive(Debug, Default)]
+pub(super) struct Departing {
+    stand: watch::Sender<Stand>,
+    /// It waits for no copies.
+    forced: AtomicBool,
+}
+
 /// See the module. Clones are of the same node.
 #[derive(Clone)]
 pub(super) struct Departure {
     pub shared: Arc<Shared>,
     pub plane: Arc<ClusterPlane>,
+    pub questions: Arc<Questions>,
     pub data_dir: Option<PathBuf>,
     /// The name of the cluster.
     pub cluster: String,
     /// How long clients have to go when the node ends.
     pub grace: Duration,
+    pub departing: Arc<Departing>,
 }
 
 impl Departure {
-    /// Leaves, or says why not. It goes on if whoever asked goes away.
-    pub async fn leave(&self) -> Result<(), Trouble> {
+    /// Leaves, or says why not; if that takes long, how far it is: who asks again waits for the same. It goes on if whoever asked goes away.
+    pub async fn leave(&self, force: bool) -> Result<view::Leaving, Trouble> {
         let Some(group) = self.plane.group().cloned() else { return Err(starting()) };
-        may_leave(&group, self.shared.node)?;
-        if self.plane.leaving().send_replace(true) {
-            return Err(Trouble::new(409, "leaving", "the node is leaving already"));
+        let departing = &self.departing;
+        if !matches!(*departing.stand.borrow(), Stand::Leaving(_)) {
+            may_leave(&group, self.shared.node)?;
+            if !force {
+                self.may_move_copies(&group)?;
+            }
         }
-        let departure = self.clone();
-        let left = tokio::spawn(async move { departure.go(&group).await }).await;
-        left.unwrap_or_else(|_| Err(Trouble::new(503, "stopping", "the node is about to end")))
+        departing.forced.fetch_or(force, Ordering::AcqRel);
+        let begins = departing.stand.send_if_modified(|stand| {
+            let begins = !matches!(stand, Stand::Leaving(_));
+            if begins {
+                *stand = Stand::Leaving(String::new());
+            }
+            begins
+        });
+        if begins {
+            let departure = self.clone();
+            tokio::spawn(async move {
+                let left = departure.go(&group).await;
+                departure.departing.forced.store(false, Ordering::Release);
+                departure.departing.stand.send_replace(Stand::Over(left));
+            });
+        }
+        let mut stand = departing.stand.subscribe();
+        let over = timeout(ANSWER_PATIENCE, stand.wait_for(|stand| !matches!(stand, Stand::Leaving(_)))).await;
+        if let Ok(Ok(stand)) = &over
+            && let Stand::Over(left) = &**stand
+        {
+            return left.clone().map(|()| view::Leaving { done: true, progress: String::new() });
+        }
+        drop(over);
+        let progress = match &*departing.stand.borrow() {
+            Stand::Leaving(progress) => progress.clone(),
+            _ => String::new(),
+        };
+        Ok(view::Leaving { done: false, progress })
     }
 
-    async fn go(self, group: &Group) -> Result<(), Trouble> {
+    async fn go(&self, group: &Group) -> Result<(), Trouble> {
         warn!(
             event = "leaving",
             cluster = self.cluster,
             "this node leaves its cluster, as it was told by way of the admin port"
         );
+        self.plane.watch().set_leaves(true);
+        let left = match self.move_copies(group).await {
+            Ok(()) => self.depart(group).await,
+            Err(trouble) => Err(trouble),
+        };
+        if let Err(Trouble { message, .. }) = &left {
+            warn!(event = "leaving", "this node has not left: {message}");
+            self.plane.watch().set_leaves(false);
+        }
+        left
+    }
+
+    async fn depart(&self, group: &Group) -> Result<(), Trouble> {
+        self.tell("tells its clients to go");
+        self.plane.leaving().send_replace(true);
         self.close_clients().await;
+        self.until_stable().await;
+        self.tell("waits until the others have taken over its sessions and let it go");
         match group.leave(Instant::now() + LEAVE_PATIENCE).await {
             Ok(()) => {
                 self.leave_word();
+                let plane = self.plane.clone();
                 tokio::spawn(async move {
                     sleep(LAST_WORD).await;
-                    self.plane.left().send_replace(true);
+                    plane.left().send_replace(true);
                 });
                 Ok(())
             }
             Err(error) => {
-                warn!(event = "leaving", %error, "this node has not left: it registers anew");
                 self.plane.leaving().send_replace(false);
                 Err(match error {
                     LeaveError::Refused(reason) => Trouble::new(409, "refused", reason),
@@ -111,6 +199,11 @@ impl Departure {
                 })
             }
         }
+    }
+
+    fn tell(&self, progress: &str) {
+        info!(event = "leaving", "this node leaves: it {progress}");
+        self.departing.stand.send_replace(Stand::Leaving(format!("the node {progress}")));
     }
 
     async fn close_clients(&self) {
@@ -122,6 +215,18 @@ impl Departure {
         }
     }
 
+    /// All that is written down is on other disks too; without them it would be seen as it was a moment before.
+    async fn until_stable(&self) {
+        let (done, stable) = oneshot::channel();
+        let done = Mutex::new(Some(done));
+        let barrier = Turned::new(self.shared.mailboxes.len(), move || {
+            // Whoever waited may have given up.
+            let _ = done.lock().take().map(|done| done.send(()));
+        });
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Stable(barrier.clone())));
+        let _ = timeout(STABLE_PATIENCE, stable).await;
+    }
+
     fn leave_word(&self) {
         info!(event = "left", cluster = self.cluster, "this node has left its cluster for good, and ends");
         if let Some(data_dir) = &self.data_dir
@@ -130,6 +235,106 @@ impl Departure {
             error!(event = "left", %error, data_dir = %data_dir.display(), "it cannot be written down: do not start a node with this data directory again");
         }
     }
+}
+
+/// Copies.
+impl Departure {
+    fn leaver(&self) -> Leaver {
+        Leaver { node: self.shared.node, has_copies: self.shared.copies }
+    }
+
+    /// The other nodes that can be heirs.
+    fn takers(&self, group: &Group) -> Vec<NodeId> {
+        let now = self.shared.clock.now();
+        let is_taker =
+            |node: &NodeId| !self.shared.is_own(*node) && self.plane.watch().wanted(now, *node) >= Wanted::IfNoOther;
+        group.read(|state| state.live_nodes().map(|node| node.id).filter(is_taker).collect())
+    }
+
+    fn may_move_copies(&self, group: &Group) -> Result<(), Trouble> {
+        if self.shared.copies && self.takers(group).is_empty() {
+            return Err(Trouble::new(
+                409,
+                "copies",
+                "no other node can take the sessions of this one: none that lives has a data directory and stays",
+            )
+            .hint("`--force` (`{\"force\": true}`) leaves all the same, and they are lost"));
+        }
+        Ok(())
+    }
+
+    fn ties(&self, group: &Group) -> Vec<Tie> {
+        let takers = self.takers(group);
+        group.read(|state| {
+            let live: Vec<NodeId> = state.live_nodes().map(|node| node.id).collect();
+            let homes: Vec<(NodeId, HeirsView)> =
+                live.into_iter().map(|node| (node, state.heirs(node).unwrap_or_default())).collect();
+            ties(self.leaver(), homes.iter().map(|(node, heirs)| (*node, heirs)), &takers)
+        })
+    }
+
+    /// Until no session would lose its last copy, as long as that comes any further.
+    async fn move_copies(&self, group: &Group) -> Result<(), Trouble> {
+        let (mut last, mut since) = (None, Instant::now());
+        loop {
+            // The others have to hear first that it goes.
+            sleep(LOOK_AT_COPIES).await;
+            let ties = self.ties(group);
+            if ties.is_empty() || self.departing.forced.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let told = self.told_by(&ties).await;
+            let progress = in_words(self.shared.node, &ties, &told, |node| self.name(group, node));
+            let now = Some((ties, told));
+            if now != last {
+                (last, since) = (now, Instant::now());
+                self.departing.stand.send_replace(Stand::Leaving(progress));
+            } else if since.elapsed() > STUCK_PATIENCE {
+                return Err(Trouble::new(
+                    409,
+                    "copies",
+                    format!("copies of sessions that would be lost with this node do not come any further: {progress}"),
+                )
+                .hint(
+                    "`holdfast cluster status` has the copies; `--force` (`{\"force\": true}`) leaves without them",
+                ));
+            }
+        }
+    }
+
+    /// What the homes that hold it say of their copies.
+    async fn told_by(&self, ties: &[Tie]) -> Told {
+        let homes = ties.iter().map(|tie| match tie {
+            Tie::OwnSessions => self.shared.node,
+            Tie::HeirOf(home) => *home,
+        });
+        let ask = async |home: NodeId| match self.questions.ask(home, Question::Copies).await {
+            Some(Answer::Copies(copies)) => Some((home, copies)),
+            _ => None,
+        };
+        join_all(homes.map(ask)).await.into_iter().flatten().collect()
+    }
+
+    fn name(&self, group: &Group, node: NodeId) -> String {
+        group.read(|state| state.node(node).map_or_else(|| node.to_string(), |node| node.name.to_string()))
+    }
+}
+
+/// By home.
+type Told = BTreeMap<NodeId, Vec<view::CopiesAt>>;
+
+/// What a departure waits for.
+fn in_words(own: NodeId, ties: &[Tie], told: &Told, name: impl Fn(NodeId) -> String) -> String {
+    let filled = |home: NodeId| {
+        let figures = || told.get(&home).into_iter().flatten().filter_map(|copies| copies.figures);
+        let (filled, all) = figures().fold((0, 0), |(filled, all), one| (filled + one.filled, all + one.to_fill));
+        if filled < all { format!(" ({filled} of {all} sessions)") } else { String::new() }
+    };
+    let words = ties.iter().map(|tie| match tie {
+        Tie::OwnSessions => format!("copies its own sessions to nodes that stay{}", filled(own)),
+        Tie::HeirOf(home) => format!("waits until {} has another heir{}", name(*home), filled(*home)),
+    });
+    format!("the node {}", words.collect::<Vec<_>>().join(", "))
 }
 
 /// Whether the others can do without this node: else nobody could agree upon its leaving.
@@ -184,6 +389,19 @@ mod tests {
         assert_eq!(left_cluster(dir.path()).unwrap(), None);
         note_left(dir.path(), "plant 7").unwrap();
         assert_eq!(left_cluster(dir.path()).unwrap().as_deref(), Some("plant 7"));
+    }
+
+    #[test]
+    fn what_a_departure_waits_for_has_words() {
+        let figures = view::CopyFigures { to_fill: 10, filled: 4, ..view::CopyFigures::default() };
+        let told = vec![view::CopiesAt { figures: Some(figures), ..view::CopiesAt::default() }];
+        let told = BTreeMap::from([(NodeId(2), told)]);
+        let ties = [Tie::OwnSessions, Tie::HeirOf(NodeId(2))];
+        let words = in_words(NodeId(1), &ties, &told, |node| format!("n{}", node.0));
+        assert_eq!(
+            words,
+            "the node copies its own sessions to nodes that stay, waits until n2 has another heir (4 of 10 sessions)"
+        );
     }
 
     #[test]

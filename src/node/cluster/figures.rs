@@ -2,9 +2,12 @@
 //!
 //! Labels are those of a fixed set: reasons, directions and nodes.
 
+use std::sync::atomic::Ordering;
+
 use holdfast_raft::Group;
 
 use crate::admin::{Exposition, Kind};
+use crate::cluster::copies::Lag;
 use crate::link::{LinkCounts, Refusal};
 use crate::metrics::{Counter, Metrics, ShardMetrics};
 
@@ -87,6 +90,10 @@ fn of_copies(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlane) {
     let sum = |pick: fn(&ShardMetrics) -> &Counter| metrics.sum(pick) as f64;
     let help = "Whether sessions of this node may be without their copy on another node.";
     out.single("session_copies_incomplete", Kind::Gauge, help, f64::from(u8::from(incomplete)));
+    let help =
+        "Whether an heir has so little room on its disk that messages which it would have to keep are refused here.";
+    let short = plane.shared().short_heirs.load(Ordering::Acquire) != 0;
+    out.single("session_copies_short", Kind::Gauge, help, f64::from(u8::from(short)));
     let help = "Sessions that no other node has completely.";
     out.single("sessions_without_copy", Kind::Gauge, help, sum(|shard| &shard.sessions_without_copy));
     let help = "Bytes of what was written down and is not on both nodes yet.";
@@ -99,14 +106,18 @@ fn of_copies(out: &mut Exposition, metrics: &Metrics, plane: &ClusterPlane) {
         found.map_or_else(|| node.to_string(), |name| name.to_string())
     };
     let lags: Vec<_> = lags.into_iter().map(|(node, lag)| (name(node), lag)).collect();
-    out.family("copy_lag_bytes", Kind::Gauge, "Bytes of copies that another node has not accepted.");
-    lags.iter().for_each(|(peer, (bytes, _))| {
-        out.sample(&[("peer", peer)], *bytes as f64);
-    });
-    out.family("copy_lag_records", Kind::Gauge, "Entries of copies that another node has not accepted.");
-    lags.iter().for_each(|(peer, (_, records))| {
-        out.sample(&[("peer", peer)], *records as f64);
-    });
+    let mut gauge = |name, help, pick: fn(&Lag) -> u64| {
+        out.family(name, Kind::Gauge, help);
+        for (peer, lag) in &lags {
+            out.sample(&[("peer", peer)], pick(lag) as f64);
+        }
+    };
+    gauge("copy_lag_bytes", "Bytes of copies that another node has not accepted.", |lag| lag.bytes as u64);
+    gauge("copy_lag_records", "Entries of copies that another node has not accepted.", |lag| lag.records as u64);
+    let help = "Sessions that another node was to be sent whole, since the heirs of this one last changed.";
+    gauge("copy_fill_sessions", help, |lag| lag.to_fill as u64);
+    gauge("copy_fill_sessions_done", "Those of them that it was sent.", |lag| lag.filled as u64);
+    gauge("copy_fill_bytes", "Bytes that it was sent of them.", |lag| lag.filled_bytes);
 }
 
 fn control_state(out: &mut Exposition, group: &Group) {

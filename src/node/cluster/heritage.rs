@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, NodeId, ShareRoute};
+use holdfast_raft::{Command, ControlState, Estate, NodeId, ShareRoute};
 use parking_lot::Mutex;
 
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::inheriting::{Life, Passed, Without};
+use crate::cluster::copies::looking::{Outlook, Own};
 use crate::shard::mailbox::Event;
 
 use super::plane::ClusterPlane;
@@ -114,7 +115,36 @@ impl Heritage {
     }
 }
 
+/// What the control state says of the sessions of a node and of those of which it may have copies.
+fn outlook_on_copies(state: &ControlState, own: NodeId) -> Outlook {
+    let passed = |estate: &Estate| {
+        let without = match (estate.from, estate.sure) {
+            (None, _) => Without::Nothing,
+            (Some(_), true) => Without::Empty,
+            (Some(_), false) => Without::Lost,
+        };
+        let &Estate { began, epoch, expiry_secs, .. } = estate;
+        Passed { epoch, began, expiry_secs, without }
+    };
+    let all_passed: Vec<Life> = state.passed_on_all().collect();
+    let open = state.orphans().filter(|(_, _, heirs)| heirs.contains(&own));
+    let open = open.map(|(node, incarnation, _)| ((node, incarnation), all_passed.contains(&(node, incarnation))));
+    let estate = state.estate_of(own);
+    let missing = state.missing_for(own);
+    Outlook {
+        own: estate.map(|(client, of_it)| (client.clone(), Own { passed: passed(&of_it), from: of_it.from })).collect(),
+        missing: missing.map(|(client, home, of_it)| (client.clone(), (home, of_it.began))).collect(),
+        open: open.collect(),
+        live: state.live_nodes().map(|node| node.id).collect(),
+    }
+}
+
 impl ClusterPlane {
+    /// For the shards, while the state is locked.
+    pub(super) fn outlook_on_copies(&self, state: &ControlState) -> Arc<Outlook> {
+        Arc::new(outlook_on_copies(state, self.shared.node))
+    }
+
     pub(super) fn shard_has_inherited(&self, life: Life) {
         if self.heritage.entered(life, self.shared.mailboxes.len()) {
             self.shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Inherited { life }));
@@ -164,7 +194,62 @@ impl ClusterPlane {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_raft::{Origin, Proposal};
+
     use super::*;
+
+    const HOME: NodeId = NodeId(1);
+    const HEIR: NodeId = NodeId(2);
+
+    /// What the entries of a log, each a command of the leader or of a node, have made of the state.
+    fn after(entries: Vec<(Option<NodeId>, Command)>) -> ControlState {
+        let mut state = ControlState::new();
+        let mut numbers = BTreeMap::from([(HOME, 0), (HEIR, 0)]);
+        for (index, (by, command)) in (1..).zip(entries) {
+            let origin = match by {
+                None => Origin::Leader,
+                Some(node) => {
+                    let number = numbers.entry(node).or_insert(0);
+                    *number += 1;
+                    Origin::Node { node, incarnation: 1, number: *number }
+                }
+            };
+            state.apply_proposal(index, Proposal { at: 0, origin, commands: vec![command] });
+        }
+        state
+    }
+
+    fn register(node: NodeId) -> (Option<NodeId>, Command) {
+        (None, Command::Register { node, name: "n".into(), run: 1, versions: (1, 1), intact: true })
+    }
+
+    fn acquire(client: &str) -> (Option<NodeId>, Command) {
+        (Some(HOME), Command::Acquire { client: client.into(), clean: false, expiry_secs: 60, will: None })
+    }
+
+    /// Who has jumped over the entries sees in the state what they would have told.
+    #[test]
+    fn a_shard_is_told_of_what_passes_and_of_what_is_missing_as_the_state_stands() {
+        let filled = || {
+            let fill = (Some(HOME), Command::FillHeirs { next: vec![HEIR] });
+            let filled = (Some(HOME), Command::HeirsFilled { fill: 3 });
+            vec![register(HOME), register(HEIR), fill, filled, acquire("c")]
+        };
+        let expire = |node: NodeId| (None, Command::ExpireNode { node, incarnation: 1 });
+        let mut entries = filled();
+        entries.extend([expire(HOME), (None, Command::PassOn { node: HOME, incarnation: 1 })]);
+        let outlook = outlook_on_copies(&after(entries), HEIR);
+        let passed = Passed { epoch: 1, began: 1, expiry_secs: 60, without: Without::Empty };
+        assert_eq!(outlook.own.get("c"), Some(&Own { passed, from: Some(HOME) }));
+        assert_eq!((outlook.open, outlook.live), (vec![((HOME, 1), true)], vec![HEIR]));
+        // It was not there when the session was to pass to it.
+        let mut entries = filled();
+        let again = Command::Register { node: HEIR, name: "n".into(), run: 2, versions: (1, 1), intact: true };
+        entries.extend([expire(HOME), expire(HEIR), (None, again)]);
+        let outlook = outlook_on_copies(&after(entries), HEIR);
+        assert!(outlook.own.is_empty() && outlook.open.is_empty());
+        assert_eq!(outlook.missing.get("c"), Some(&(HOME, 1)));
+    }
 
     #[test]
     fn the_last_shard_says_that_all_have_inherited_and_it_is_remembered_while_somebody_waits() {

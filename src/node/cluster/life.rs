@@ -19,6 +19,7 @@ use crate::link::Links;
 use crate::shard::Shared;
 use crate::shard::mailbox::{Event, Turned};
 
+use super::heirs;
 use super::plane::{ClusterPlane, all_routes};
 use super::retained_sync::{self, RetainedSync};
 use super::waiting;
@@ -142,8 +143,9 @@ impl Life {
     }
 
     async fn take_up(&mut self) {
+        heirs::give_up(&self.plane).await;
         self.adopt_leases().await;
-        self.drop_what_is_not_ours().await;
+        self.take_up_sessions().await;
         self.announce_routes().await;
         self.agree_about_retained().await;
     }
@@ -172,9 +174,16 @@ impl Life {
         info!(event = "adopted", adopted, all, "sessions of the time when this node was alone are the cluster's now");
     }
 
-    /// Sessions that are another node's by now, or have ended, go.
-    async fn drop_what_is_not_ours(&self) {
+    /// Sessions that are another node's by now, or have ended, go; and those come that are this node's and that it has copies of.
+    async fn take_up_sessions(&self) {
         let own = self.shared.node;
+        let (done, entered) = oneshot::channel();
+        let done = Mutex::new(Some(done));
+        let look = Turned::new(self.shared.mailboxes.len(), move || {
+            if let Some(done) = done.lock().take() {
+                let _ = done.send(());
+            }
+        });
         let mut of_shards: Vec<HashMap<Arc<str>, (u64, u64)>> =
             self.shared.mailboxes.iter().map(|_| HashMap::new()).collect();
         self.group.read(|state| {
@@ -182,25 +191,14 @@ impl Life {
                 let shard = usize::from(self.shared.shard_of(client));
                 of_shards[shard].insert(client.clone(), (session.began, session.epoch));
             }
-        });
-        for (mailbox, leases) in self.shared.mailboxes.iter().zip(of_shards) {
-            mailbox.push(Event::Reconcile { leases: Box::new(leases) });
-        }
-        self.shards_have_turned().await;
-    }
-
-    async fn shards_have_turned(&self) {
-        let (done, turned) = oneshot::channel();
-        let done = Mutex::new(Some(done));
-        let barrier = Turned::new(self.shared.mailboxes.len(), move || {
-            if let Some(done) = done.lock().take() {
-                let _ = done.send(());
+            // While the state is locked, so that what is applied next comes behind it.
+            let outlook = self.plane.outlook_on_copies(state);
+            for (mailbox, leases) in self.shared.mailboxes.iter().zip(of_shards) {
+                mailbox.push(Event::Reconcile { leases: Box::new(leases) });
+                mailbox.push(Event::Look { outlook: outlook.clone(), done: Some(look.clone()) });
             }
         });
-        for mailbox in &self.shared.mailboxes {
-            mailbox.push(Event::Turned(barrier.clone()));
-        }
-        let _ = turned.await;
+        let _ = entered.await;
     }
 
     /// Every node routes for this one's sessions, before a client hears from it.

@@ -36,7 +36,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use holdfast_raft::{Group, Options};
 use holdfast_storage::Storage;
@@ -101,6 +101,8 @@ pub(super) struct Beginning<'a> {
     pub cluster: &'a config::Cluster,
     pub shared: &'a Arc<Shared>,
     pub storage: &'a Option<Storage>,
+    /// Whether what was on disk is all there.
+    pub whole: bool,
     pub plane: &'a Arc<ClusterPlane>,
     /// Leases of the time when the node was alone.
     pub alone: Vec<holdfast_raft::LeaseImage>,
@@ -113,7 +115,7 @@ pub(super) struct Beginning<'a> {
 pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -> Result<Membership, ClusterError> {
     let (stage, stages) = watch::channel(Stage::Joining(String::new()));
     let questions = begin_to_tell(&beginning, stages);
-    let Beginning { config, cluster, shared, storage, plane, alone, .. } = beginning;
+    let Beginning { config, cluster, shared, storage, whole, plane, alone, .. } = beginning;
     let retained = RetainedSync::start(shared.clone(), storage.clone(), plane.clone());
     let switchboard =
         Arc::new(Switchboard { shared: shared.clone(), plane: plane.clone(), retained: retained.clone(), questions });
@@ -128,7 +130,7 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     let links = Links::start(cluster, own, switchboard, &Handle::current())?;
     info!(event = "cluster_port", address = %links.local_addr(), cluster = cluster.name, "other nodes are accepted on {}", links.local_addr());
     plane.set_links(links.clone());
-    let options = options(config, cluster, shared);
+    let options = options(config, cluster, shared, whole);
     let group = group(options, cluster, shared, storage, plane).await?;
     plane.set_group(group.clone());
     let life = Life {
@@ -145,9 +147,15 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
     };
     tokio::spawn(life.run());
     tokio::spawn(life::end_lingering(plane.clone()));
-    if shared.copies {
-        tokio::spawn(heirs::run(plane.clone()));
+    let own = heirs::Own { session_copies: cluster.session_copies, keeps: storage.is_some() };
+    if own.session_copies > 1 && !own.keeps {
+        warn!(
+            event = "copies",
+            "session_copies = {} has no effect without data_dir under [node]: the sessions of this node end with it",
+            own.session_copies
+        );
     }
+    tokio::spawn(heirs::run(plane.clone(), own));
     Ok(Membership { links, group })
 }
 
@@ -158,9 +166,11 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
     let departure = Departure {
         shared: (*shared).clone(),
         plane: (*plane).clone(),
+        questions: questions.clone(),
         data_dir: config.node.data_dir.clone(),
         cluster: cluster.name.clone(),
         grace: config.shutdown.grace,
+        departing: Arc::default(),
     };
     let source = Clustered {
         local: local.clone(),
@@ -178,12 +188,11 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
     questions
 }
 
-fn options(config: &Config, cluster: &config::Cluster, shared: &Shared) -> Options {
+fn options(config: &Config, cluster: &config::Cluster, shared: &Shared, whole: bool) -> Options {
     let ms = |duration: Duration| duration.as_millis() as u64;
     let timers = &cluster.timers;
     let mut options = Options::new(shared.node, &config.node.name, shared.run);
-    // There is no other copy of its sessions: what this node has of them is the best there is.
-    options.intact = true;
+    options.intact = is_intact(cluster.session_copies, config.storage.durability, whole);
     options.versions = VERSIONS;
     options.expected_size = cluster.expected_size;
     options.dir = config.node.data_dir.as_ref().map(|dir| dir.join("raft"));
@@ -213,4 +222,28 @@ async fn group(
     let network = Arc::new(GroupNetwork(plane.clone()));
     let ear = Arc::new(Ear(plane.clone()));
     Ok(Group::start(options, network, ear, complaints, fitness).await?)
+}
+
+/// Whether a process that has just started has everything that others rely on it to have. `whole`: what was on disk is all there.
+///
+/// At level memory nobody waits for the disk, so the end of what was said to be kept may never have reached it, neither of this node's sessions nor of
+/// its copies. How the process before has ended is not asked: one that ended well was inherited from when it said so. Without copies there is nothing
+/// better than what the node has, and nobody to rely on it.
+fn is_intact(session_copies: usize, durability: config::Durability, whole: bool) -> bool {
+    session_copies < 2 || (whole && durability == config::Durability::Disk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::Durability::{Disk, Memory};
+
+    /// H7.
+    #[test]
+    fn who_may_have_lost_something_that_another_node_has_says_so() {
+        assert!(is_intact(2, Disk, true));
+        assert!(!is_intact(2, Disk, false), "damage was put aside");
+        assert!(!is_intact(2, Memory, true), "the end of it is lost");
+        assert!(is_intact(1, Memory, false), "nobody has more");
+    }
 }

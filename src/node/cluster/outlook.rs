@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use holdfast_raft::{ControlState, HeirsView, MemberView, NodeId};
 
 use crate::admin::view;
+use crate::cluster::copies::Lag;
 use crate::link::PeerView;
 use crate::node::admin_source::Local;
 
-use super::heirs::Lag;
 use super::plane::ClusterPlane;
 
 /// The cluster called `cluster`, as this node sees it.
@@ -33,6 +33,7 @@ pub(super) fn of(local: &Local, plane: &ClusterPlane, cluster: &str) -> view::Cl
             take_nodes(&mut members, state);
             seen.will_bytes = state.counts().will_bytes;
             seen.copies = copies_in(state);
+            take_figures(&mut seen.copies, &own_figures(plane, state));
         });
         take_members(&mut members, &status.members, status.leader);
         seen.id = Some(status.cluster_id).filter(|cluster| *cluster != 0).map(|cluster| format!("{cluster:032x}"));
@@ -116,8 +117,8 @@ fn links_of(
         bytes_out: peer.bytes_out,
         queue_bytes: (peer.control_queue_bytes + peer.bulk_queue_bytes) as u64,
         forward_queue_bytes: owed.get(&peer.peer.id).map_or(0, |bytes| *bytes as u64),
-        copy_lag_bytes: lags.get(&peer.peer.id).map_or(0, |(bytes, _)| *bytes as u64),
-        copy_lag_records: lags.get(&peer.peer.id).map_or(0, |(_, records)| *records as u64),
+        copy_lag_bytes: lags.get(&peer.peer.id).map_or(0, |lag| lag.bytes as u64),
+        copy_lag_records: lags.get(&peer.peer.id).map_or(0, |lag| lag.records as u64),
         last_error: peer.last_error.unwrap_or_default(),
     };
     peers.into_iter().map(link).collect()
@@ -139,10 +140,48 @@ fn copies_in(state: &ControlState) -> Vec<view::CopiesAt> {
             home: home.name.to_string(),
             heir: name(heir),
             state: state.to_owned(),
+            figures: None,
         }));
     }
     copies.sort_by(|one, other| (&one.home, &one.heir).cmp(&(&other.home, &other.heir)));
     copies
+}
+
+/// What this node says of the copies of its own sessions.
+pub(super) fn own_copies(plane: &ClusterPlane) -> Vec<view::CopiesAt> {
+    let Some(group) = plane.group() else { return Vec::new() };
+    group.read(|state| own_figures(plane, state))
+}
+
+fn own_figures(plane: &ClusterPlane, state: &ControlState) -> Vec<view::CopiesAt> {
+    let own = state.node(plane.shared().node).map_or_else(String::new, |node| node.name.to_string());
+    let mut lags = plane.watch().lags();
+    let mut copies = copies_in(state);
+    copies.retain(|copies| copies.home == own);
+    for node in state.nodes() {
+        let lag = lags.remove(&node.id).unwrap_or_default();
+        let of_it = copies.iter_mut().filter(|copies| *copies.heir == *node.name);
+        of_it.for_each(|copies| copies.figures = Some(figures(&lag)));
+    }
+    copies
+}
+
+fn figures(lag: &Lag) -> view::CopyFigures {
+    view::CopyFigures {
+        to_fill: lag.to_fill as u64,
+        filled: lag.filled as u64,
+        filled_bytes: lag.filled_bytes,
+        lag_bytes: lag.bytes as u64,
+        lag_records: lag.records as u64,
+    }
+}
+
+/// Takes over the figures that a home has told. What it says beside them is what the state says.
+pub(super) fn take_figures(copies: &mut [view::CopiesAt], told: &[view::CopiesAt]) {
+    for one in told {
+        let same = copies.iter_mut().filter(|copies| copies.home == one.home && copies.heir == one.heir);
+        same.for_each(|copies| copies.figures = one.figures);
+    }
 }
 
 /// Whether the loss of one more live voter would end the majority.
@@ -196,6 +235,21 @@ mod tests {
             bulk_queue_bytes: 4,
             last_error,
         }
+    }
+
+    #[test]
+    fn figures_of_a_home_go_to_its_own_rows() {
+        let row = |home: &str, heir: &str, figures| view::CopiesAt {
+            home: home.to_owned(),
+            heir: heir.to_owned(),
+            state: "filling".to_owned(),
+            figures,
+        };
+        let told = figures(&Lag { bytes: 1, records: 2, to_fill: 4, filled: 3, filled_bytes: 5 });
+        let mut copies = vec![row("n1", "n2", None), row("n2", "n1", None)];
+        take_figures(&mut copies, &[row("n2", "n1", Some(told)), row("n2", "n3", Some(told))]);
+        assert_eq!(copies, [row("n1", "n2", None), row("n2", "n1", Some(told))]);
+        assert_eq!((told.lag_bytes, told.lag_records, told.to_fill, told.filled, told.filled_bytes), (1, 2, 4, 3, 5));
     }
 
     #[test]

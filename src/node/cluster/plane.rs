@@ -21,11 +21,11 @@ use holdfast_raft::{
 };
 
 use crate::cluster::applied_waits::AppliedWaits;
-use crate::cluster::copies::inheriting::Life;
+use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
-use crate::shard::mailbox::{Event, Ticket, Turned};
+use crate::shard::mailbox::{Event, Hears, Ticket, Turned};
 use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
 use crate::topic::TopicFilter;
@@ -43,6 +43,8 @@ pub(super) mod kind {
     pub const RETAINED: u8 = 3;
     /// A question of one node's admin port to another node, and its answer.
     pub const ADMIN: u8 = 4;
+    /// What a node says of itself as an heir.
+    pub const STANDING: u8 = 5;
 }
 
 /// Nodes of a cluster: they fit in one word of the index of routes.
@@ -88,7 +90,7 @@ pub(in crate::node) struct ClusterPlane {
     /// Something has changed of what the nodes route with.
     reached: watch::Sender<()>,
     /// The copies of sessions.
-    copies: Watch,
+    watch: Watch,
     /// What this node has of the sessions of others, and what it inherits.
     pub(super) heritage: Heritage,
 }
@@ -116,7 +118,7 @@ impl ClusterPlane {
             removed: AtomicBool::new(false),
             reached: watch::Sender::new(()),
             heritage: Heritage::default(),
-            copies: Watch::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -141,7 +143,7 @@ impl ClusterPlane {
     }
 
     pub(super) fn watch(&self) -> &Watch {
-        &self.copies
+        &self.watch
     }
 
     pub fn expulsions(&self) -> watch::Receiver<Expulsions> {
@@ -311,11 +313,11 @@ impl ControlPlane for ClusterPlane {
     }
 
     fn copies_filled(&self, from: ShardId, fill: u64) {
-        self.copies.shard_has_filled(from, fill);
+        self.watch.shard_has_filled(from, fill);
     }
 
-    fn copy_lag(&self, from: ShardId, node: NodeId, lag: (usize, usize)) {
-        self.copies.note_lag(from, node, lag);
+    fn copy_lag(&self, from: ShardId, node: NodeId, lag: copies::Lag) {
+        self.watch.note_lag(from, node, lag);
     }
 
     fn send_session(&self, to: NodeId, frame: &SessionFrame) {
@@ -390,10 +392,8 @@ impl ClusterPlane {
             }
             Effect::ClaimLost { client, by, .. } if own(*by) => Some(client),
             Effect::Moved { client, from, .. } if own(*from) => Some(client),
-            // What passes is to be entered, whether the node has registered again or not.
-            Effect::PassedOn { client, from, to, .. } if self.shared.is_own(*from) || self.shared.is_own(*to) => {
-                Some(client)
-            }
+            // Who has not registered learns from the state what has passed to it, when it has.
+            Effect::PassedOn { client, from, to, .. } if self.shared.is_own(*from) || own(*to) => Some(client),
             _ => None,
         };
         let cut = match effect {
@@ -402,14 +402,14 @@ impl ClusterPlane {
         };
         match client.cloned() {
             Some(client) => mail.post_to(&client, effect),
-            None => self.take_route_effect(index, effect, mail),
+            None => self.take_route_effect((index, registered), effect, mail),
         }
         if let Some((holder, index)) = cut {
             mail.post_to_all(|| Event::CutMade { holder, index });
         }
     }
 
-    fn take_route_effect(&self, index: u64, effect: Effect, mail: &mut Mail<'_>) {
+    fn take_route_effect(&self, (index, registered): (u64, bool), effect: Effect, mail: &mut Mail<'_>) {
         let cluster = &self.shared.cluster_index;
         let other = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_for(node)).flatten();
         // Who is forgotten gets no place again for what is taken from it.
@@ -431,7 +431,10 @@ impl ClusterPlane {
                 known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
             Effect::NodeUp { node, incarnation, .. } => self.node_up(index, node, incarnation, mail),
-            Effect::NodeDown { node, incarnation, heirs } => self.node_down((node, incarnation), heirs.into(), mail),
+            Effect::NodeDown { node, incarnation, heirs } => {
+                let hears = if registered { Hears::InTime } else { Hears::Early };
+                self.node_down((node, incarnation), heirs.into(), hears, mail);
+            }
             Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
                 if let Effect::OrphansEnded { node, incarnation } = effect {
                     let shares = self.heritage.orphans_ended((node, incarnation));
@@ -443,7 +446,7 @@ impl ClusterPlane {
                 }
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
-            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.copies.something_changed(),
+            Effect::HeirsChanged { home } if self.shared.is_own(home) => self.watch.something_changed(),
             Effect::HeirsChanged { home } if !self.shared.is_own(home) => {
                 self.heritage.heirs_changed(home, self.shared.clock.now());
             }
@@ -460,7 +463,7 @@ impl ClusterPlane {
     fn node_up(&self, index: u64, node: NodeId, incarnation: Incarnation, mail: &mut Mail<'_>) {
         self.routed.lock().node_up(node, index);
         self.live.lock().insert(node, incarnation);
-        self.copies.something_changed();
+        self.watch.something_changed();
         if self.shared.is_own(node) {
             return;
         }
@@ -486,28 +489,26 @@ impl ClusterPlane {
                 self.node_up(state.index(), node.id, node.incarnation, &mut mail);
             }
             for (node, incarnation, heirs) in state.orphans() {
-                self.node_down((node, incarnation), heirs.into(), &mut mail);
+                self.node_down((node, incarnation), heirs.into(), Hears::Late, &mut mail);
             }
-            let known: Arc<[NodeId]> = state.nodes().map(|node| node.id).collect();
-            mail.post_to_all(|| Event::KnownNodes { nodes: known.clone() });
             mail.send();
             self.tell_heirs(state, true);
         });
     }
 
-    fn node_down(&self, (node, incarnation): Life, heirs: Arc<[NodeId]>, mail: &mut Mail<'_>) {
+    fn node_down(&self, (node, incarnation): Life, heirs: Arc<[NodeId]>, hears: Hears, mail: &mut Mail<'_>) {
         let waited = self.routed.lock().node_down(node);
         self.reached.send_replace(());
         self.tell_routed(waited, mail);
         self.owed.lock().retain(|(other, _), _| *other != node);
         self.live.lock().remove(&node);
-        self.copies.forget(node);
-        self.copies.something_changed();
+        self.watch.forget(node);
+        self.watch.something_changed();
         self.heritage.node_died((node, incarnation), &heirs, self.shared.clock.now());
         // A node that starts may hear of one that was dead before.
         let slot = if heirs.is_empty() { self.slot_of(node) } else { self.slot_for(node) };
         if let Some(slot) = slot.filter(|_| !self.shared.is_own(node)) {
-            mail.post_to_all(|| Event::PeerDown { slot, node, incarnation, heirs: heirs.clone() });
+            mail.post_to_all(|| Event::PeerDown { slot, node, incarnation, heirs: heirs.clone(), hears });
             if let Some(links) = self.links.get() {
                 links.drop_data(node);
             }
@@ -583,6 +584,11 @@ impl Audience for Ear {
         let registered = plane.group.get().is_some_and(Group::is_registered);
         for effect in effects {
             plane.take_effect((index, registered), effect, &mut mail);
+        }
+        if registered {
+            // What was inherited and is over may not be among the effects.
+            let outlook = plane.outlook_on_copies(state);
+            mail.post_to_all(|| Event::Look { outlook: outlook.clone(), done: None });
         }
         plane.tell_when_turned(index, &mut mail);
         mail.send();

@@ -23,6 +23,7 @@ use crate::admin::{PAGE_MAX, PageRequest, Trouble};
 use crate::link::{Lane, Links};
 use crate::node::admin_source::Local;
 
+use super::outlook;
 use super::plane::{ClusterPlane, kind};
 use codec::Frame;
 pub(super) use codec::{Answer, Malformed, Question};
@@ -134,6 +135,7 @@ impl Questions {
                     self.local.clients(&asked).await.map(Answer::clients)
                 }
                 Question::Client { client_id } => self.local.client(client_id.into()).await.map(Answer::client),
+                Question::Copies => Ok(Answer::Copies(outlook::own_copies(&self.plane))),
                 Question::Kick { client_id } => self.local.kick(client_id.into()).await.map(Answer::Kick),
             }
         };

@@ -9,6 +9,7 @@ use holdfast_raft::{Group, Lane as GroupLane, Network, NodeId};
 use tracing::warn;
 
 use crate::byte_stream::ByteStream;
+use crate::cluster::copies::standing::Standing;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Peer, Receiver};
 use crate::metrics;
@@ -71,6 +72,10 @@ impl Receiver for Switchboard {
                     self.malformed(from, &error);
                 }
             }
+            kind::STANDING => match Standing::decode(&payload) {
+                Some(standing) => self.plane.heard_standing(from, standing),
+                None => self.malformed(from, &"a standing that cannot be read"),
+            },
             _ => self.malformed(from, &"a kind of frame that this program does not know"),
         }
     }

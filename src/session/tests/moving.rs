@@ -53,7 +53,7 @@ impl Bench {
     }
 
     /// A bench on another node, with another clock, that has taken everything over.
-    fn move_away(&mut self, here: &Seen, there: &Seen, held: &[Arc<Message>]) -> Bench {
+    fn move_away(&mut self, here: &Seen, there: &Seen, held: &[Outgoing<'_>]) -> Bench {
         let mut taker = Bench::with(self.limits.clone(), 3600, &[]);
         taker.now = self.now + AHEAD;
         taker.epoch = self.epoch;
@@ -74,7 +74,8 @@ impl Bench {
             });
         }
         for message in held {
-            taker.send_message(message, message.qos);
+            let delivery = Delivery { qos: message.qos, retain: false, subscription_ids: &[], share: None };
+            taker.in_turn(|session, turn, _| session.deliver::<Pipe, _>(turn, message, delivery, None));
         }
         assert!(taker.session.queue().is_empty());
         for part in self.export(here) {
@@ -191,6 +192,7 @@ fn what_was_held_comes_behind_the_state_and_only_once() {
         bench.send_message(&message, AtLeastOnce);
     }
     let held = [numbered(1, 8), numbered(2, 4), numbered(1, 9), numbered(3, 1)];
+    let held = held.each_ref().map(Outgoing::from_message);
     let there = seen_until(&[(1, 9), (2, 4), (3, 1)]);
     let mut moved = bench.move_away(&seen_until(&[(1, 8), (2, 3), (4, 6)]), &there, &held);
     let sent = ["1.7", "2.3", "1.8", "2.4", "1.9", "3.1"];
@@ -309,4 +311,37 @@ fn what_an_inherited_session_has_missed_goes_with_it() {
     let mut found = Session::new("client".into(), None);
     moved.shelf.items.iter().for_each(|(position, item)| found.restore(*position, item.clone()));
     assert!(!found.has_got(packet(10), &later) && found.has_got(packet(5), &later), "nor has it after a start");
+}
+
+/// A packet whose home has died is routed anew, while a session that had got it is on its way to another node.
+#[test]
+fn what_was_held_and_had_come_under_an_earlier_name_comes_once() {
+    let packet = |node, sequence| MessageId { node, shard: 1, sequence }.of_packet();
+    let again =
+        |payload, sequence| Arc::new(Message { id: packet(8, sequence), ..(*message(payload, ExactlyOnce)).clone() });
+    let mut bench = Bench::persistent();
+    bench.close();
+    let mut here = Seen::default();
+    here.note(packet(7, 5));
+    let (got, new) = (again("got", 1), again("new", 2));
+    let (of_got, of_new) = ([packet(7, 5)], [packet(7, 6)]);
+    let held = [Outgoing::again(&got, &of_got), Outgoing::again(&new, &of_new)];
+    let mut moved = bench.move_away(&here, &Seen::default(), &held);
+    assert_eq!(moved.reconnect(), ["publish new qos 2 id 1"]);
+}
+
+/// What the next shard of a session has seen says nothing of it while it is on its way: what it has missed comes with it.
+#[test]
+fn what_was_held_and_its_session_has_missed_is_not_lost() {
+    let packet = |node, sequence| MessageId { node, shard: 1, sequence }.of_packet();
+    let mut here = Seen::default();
+    here.note(packet(7, 9));
+    let mut bench = Bench::persistent();
+    let missed = [Missed { after: 5, up_to: packet(7, 9) }];
+    bench.in_turn(|session, turn, _| session.add_missed(turn, &missed, &here));
+    bench.close();
+    let message = Arc::new(Message { id: packet(8, 1), ..(*message("missed", ExactlyOnce)).clone() });
+    let earlier = [packet(7, 7)];
+    let mut moved = bench.move_away(&here, &here, &[Outgoing::again(&message, &earlier)]);
+    assert_eq!(moved.reconnect(), ["publish missed qos 2 id 1"]);
 }

@@ -23,8 +23,16 @@ pub(in crate::shard) struct Given {
     /// The parts of the subscriptions that are still to be sent.
     yields: Option<Box<dyn Iterator<Item = Bytes>>>,
     state: Option<StateWriter>,
-    /// The next part waits for the disk.
-    waits: bool,
+    waits: Option<WaitsFor>,
+}
+
+/// What the next part of the state waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum WaitsFor {
+    /// Something of the session is on its way to the disk.
+    Kept,
+    /// Messages that are on disk alone. They are asked for once.
+    ReadBack,
 }
 
 impl Shard {
@@ -33,12 +41,12 @@ impl Shard {
         let client = claim.client.clone();
         if let Some(given) = self.moves.giving.get_mut(&client) {
             // The newer claimant gets everything from the beginning.
-            (given.yields, given.state, given.waits) = (None, None, false);
+            (given.yields, given.state, given.waits) = (None, None, None);
             self.giving_event(&client, GivingEvent::Claimed(claim));
             return self.inbox.push_back(Event::LookForWills { client });
         }
         let (machine, actions) = Giving::new(claim);
-        let given = Given { machine, published: 0, yields: None, state: None, waits: false };
+        let given = Given { machine, published: 0, yields: None, state: None, waits: None };
         self.moves.giving.insert(client.clone(), given);
         self.carry_out_giving(&client, actions);
     }
@@ -222,26 +230,26 @@ impl Shard {
         };
         match writer.next(state, now) {
             StatePart::Made { last, bytes } => {
-                given.waits = false;
+                given.waits = None;
                 self.giving_event(client, GivingEvent::Made { last, bytes });
             }
             StatePart::Wanted(positions) => {
-                given.waits = true;
+                given.waits = Some(WaitsFor::ReadBack);
                 self.read_back_positions(session, positions);
             }
-            StatePart::Unkept => given.waits = true,
+            StatePart::Unkept => given.waits = Some(WaitsFor::Kept),
         }
     }
 
     /// Something of a session has been kept or read back: the part that waited for it is made.
-    pub(in crate::shard) fn go_on_giving(&mut self, session: SessionKey) {
+    pub(in crate::shard) fn go_on_giving(&mut self, session: SessionKey, come: WaitsFor) {
         if self.moves.giving.is_empty() {
             return;
         }
         let Some(client) = self.sessions.get(session as usize).map(|slot| slot.session.client_id().clone()) else {
             return;
         };
-        if self.moves.giving.get(&client).is_some_and(|given| given.waits) {
+        if self.moves.giving.get(&client).is_some_and(|given| given.waits == Some(come)) {
             self.make_state(&client, false);
         }
     }

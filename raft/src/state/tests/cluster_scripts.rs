@@ -654,7 +654,7 @@ fn a_node_that_comes_back_at_once_holds_its_sessions_without_connections() {
 }
 
 #[test]
-fn a_node_that_comes_back_with_nothing_has_lost_its_sessions() {
+fn a_node_without_heirs_that_comes_back_with_less_keeps_what_it_has() {
     play(
         &mut three_nodes(),
         [
@@ -662,8 +662,8 @@ fn a_node_that_comes_back_with_nothing_has_lost_its_sessions() {
             (0, A, acquire("y", false, 100, None), "c1 new"),
             (0, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a"),
             (0, LEADER, restart(A, 1, false), "incarnation 2; a1 down; a2 up"),
-            (0, B, settle("x", 2), "NotClaimed; b gave up 2 of a; ended 1 at a"),
-            (0, B, acquire("y", false, 100, None), "c3 new; ended 1 at a"),
+            (0, B, settle("x", 2), "settled resumed; moved 2 from a to b"),
+            (0, A, acquire("y", false, 100, None), "c2 resumed"),
         ],
     );
 }

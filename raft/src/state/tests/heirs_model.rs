@@ -32,6 +32,8 @@ struct Kept {
     holder: NodeId,
     /// Its connection is, or nobody has said how it ended.
     open: bool,
+    /// From whom the holder has it.
+    from: Option<NodeId>,
 }
 
 #[derive(Default)]
@@ -128,7 +130,7 @@ impl Model {
             let heir = heir_of(client, &base).filter(|heir| able.contains(heir));
             let heir = heir.filter(|heir| only.is_none_or(|(who, of)| who == *heir && of.contains(&client.as_str())));
             if let Some(heir) = heir {
-                *kept = Kept { holder: heir, open: false };
+                *kept = Kept { holder: heir, open: false, from: Some(home) };
                 self.events.push(Event::Passed(heir));
             }
         }
@@ -144,6 +146,19 @@ impl Model {
 
     fn end_connections_of(&mut self, node: NodeId) {
         self.sessions.values_mut().filter(|kept| kept.holder == node).for_each(|kept| kept.open = false);
+    }
+
+    /// Its holder has nothing of it.
+    fn lose(&mut self, client: &str) {
+        let is_it = |event: &Event, node: NodeId| matches!(event, Event::Died(who) | Event::Born(who, _) | Event::Forgotten(who) if *who == node);
+        let from = self.sessions.get(client).and_then(|kept| kept.from);
+        let last = from.and_then(|from| self.last(|event| is_it(event, from)));
+        match (from, last.map(|last| &self.events[last])) {
+            (Some(holder), Some(Event::Died(_))) => {
+                self.sessions.insert(client.to_owned(), Kept { holder, open: false, from: None });
+            }
+            _ => _ = self.sessions.remove(client),
+        }
     }
 
     fn lose_all_of(&mut self, node: NodeId) {
@@ -220,7 +235,7 @@ impl Twins {
                 assert_eq!(self.state.session(client).is_some(), self.model.sessions.contains_key(client));
                 if free {
                     self.apply(node, acquire(client, true, NEVER_EXPIRES, None));
-                    self.model.sessions.insert(client.to_owned(), Kept { holder: node, open: true });
+                    self.model.sessions.insert(client.to_owned(), Kept { holder: node, open: true, from: None });
                 }
             }
             Act::Acquire(node, client) if self.model.is_live(node) => self.take_over(node, client),
@@ -267,7 +282,7 @@ impl Twins {
                 assert!(kept.open || !session.connected);
                 assert_eq!(done, !kept.open && self.model.is_live(kept.holder));
                 if done {
-                    self.model.sessions.remove(client);
+                    self.model.lose(client);
                 }
             }
             Act::Die(node) if self.model.is_live(node) => {
@@ -321,10 +336,6 @@ impl Twins {
         if done {
             self.model.events.push(Event::Born(node, intact));
             self.model.end_connections_of(node);
-            if !intact {
-                self.apply(LEADER, Command::Tick);
-                self.model.lose_all_of(node);
-            }
         }
     }
 

@@ -148,10 +148,56 @@ fn a_session_whose_home_and_heir_are_dead_is_missing_until_one_of_them_is_back_w
             (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
             (0, C, acquire("x", false, 100, None), "c3 asks b; c claims 3 of b"),
             (0, C, acquire("y", false, 100, None), "missing"),
+        ],
+    );
+    let missing: Vec<_> = state.missing_for(B).map(|(client, home, _)| (client.to_string(), home)).collect();
+    assert_eq!(missing, [("y".to_owned(), A)], "x is its own already");
+    assert_eq!(state.missing_for(C).count(), 0);
+    play(
+        &mut state,
+        [
             (0, B, found(&["x", "y"]), "done; 1 passed from a to b"),
             (0, C, acquire("y", false, 100, None), "c2 asks b; c claims 2 of b"),
         ],
     );
+    assert_eq!(state.missing_for(B).count(), 0);
+    assert_eq!(estate(&state, B), ["x of a, sure", "y of a, sure"]);
+}
+
+/// What a node that starts again has to enter, if it has not.
+fn estate(state: &ControlState, node: NodeId) -> Vec<String> {
+    let words = state.estate_of(node).map(|(client, estate)| {
+        let from = estate.from.map_or("nobody", |from| if from == A { "a" } else { "another" });
+        format!("{client} of {from}, {}", if estate.sure { "sure" } else { "perhaps" })
+    });
+    let mut words: Vec<String> = words.collect();
+    words.sort_unstable();
+    words
+}
+
+/// As if it had applied everything.
+#[test]
+fn who_starts_again_while_it_inherits_learns_from_the_state_what_it_had_to_enter() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 0, None), "c1 new"),
+            (0, B, acquire("z", false, 100, None), "c1 new"),
+            (0, LEADER, expire(A, 1), "done; a1 down to b"),
+        ],
+    );
+    assert_eq!(state.passed_on_all().count(), 0);
+    apply(&mut state, 0, LEADER, pass_on(A, 1));
+    apply(&mut state, 0, LEADER, restart(B, 1, true));
+    assert_eq!(state.orphans().collect::<Vec<_>>(), [(A, 1, vec![B])]);
+    assert_eq!(state.passed_on_all().collect::<Vec<_>>(), [(A, 1)]);
+    assert_eq!(estate(&state, B), ["x of a, sure", "z of nobody, perhaps"]);
+    // In its next life the dead node has other copies.
+    apply(&mut state, 0, B, inherited(A, 1));
+    apply(&mut state, 0, LEADER, restart(A, 1, true));
+    assert_eq!(estate(&state, B), ["x of a, perhaps", "z of nobody, perhaps"]);
 }
 
 #[test]
@@ -175,6 +221,27 @@ fn an_heir_that_comes_back_with_its_copies_says_so() {
             (0, B, acquire(&x, false, 100, None), "c2 resumed"),
         ],
     );
+}
+
+/// Both were killed at once, and whichever of them the leader names first: the home has done nothing without its heir.
+#[test]
+fn an_heir_that_is_expired_in_one_entry_with_the_home_has_everything_when_it_is_back() {
+    for order in [[A, B], [B, A]] {
+        let mut state = with_heirs(A, &[B]);
+        apply(&mut state, 0, A, acquire("x", false, 100, None));
+        let commands = order.map(|node| expire(node, 1)).to_vec();
+        let index = state.index() + 1;
+        state.apply_proposal(index, Proposal { at: 0, origin: Origin::Leader, commands });
+        assert_eq!(base(&state, A), [(B, false)]);
+        play(
+            &mut state,
+            [
+                (0, C, acquire("x", false, 100, None), "missing"),
+                (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
+                (0, B, found(&["x"]), "done; 1 passed from a to b"),
+            ],
+        );
+    }
 }
 
 /// H6: it has missed what its home did after it died.
@@ -219,6 +286,29 @@ fn a_quick_restart_that_has_lost_something_leaves_its_sessions_to_its_heirs() {
             (0, A, acquire("x", false, 100, None), "c2 asks b; a claims 2 of b"),
         ],
     );
+}
+
+/// H7: every node has lost the end of what it had, as at level memory when the power fails. Nobody has anything better.
+#[test]
+fn when_all_have_lost_something_what_they_have_is_not_given_up() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, LEADER, expire(B, 1), "done; b1 down; a's heirs"),
+            (0, LEADER, restart(A, 1, false), "incarnation 2; a1 down; a2 up; a's heirs"),
+            (0, A, acquire("x", false, 100, None), "c2 resumed"),
+            (0, LEADER, expire(A, 2), "done; a2 down"),
+            (0, LEADER, restart(B, 1, false), "incarnation 2; b2 up"),
+            (0, B, found(&["x", "y"]), "NotHeir"),
+            (0, B, acquire("y", false, 100, None), "missing"),
+            (0, LEADER, restart(A, 2, false), "incarnation 3; a3 up"),
+            (0, A, acquire("y", false, 100, None), "c2 resumed"),
+        ],
+    );
+    assert_eq!(state.heirs(A), Some(HeirsView { base: vec![(B, true)], next: None, whole: false }));
 }
 
 /// H7, the race with the leader that has noticed the death.
@@ -302,6 +392,7 @@ fn an_heir_that_has_lost_what_it_had_is_stale_for_the_living_and_for_the_dead() 
     assert_eq!((base(&state, A), base(&state, C)), (vec![(B, true)], vec![(B, true)]));
 }
 
+/// H7b: what it had accepted is on its disk.
 #[test]
 fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
     let mut state = with_heirs(A, &[B]);
@@ -320,7 +411,7 @@ fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
 }
 
 #[test]
-fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing() {
+fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing_and_give_it_back() {
     let mut state = with_heirs(A, &[B]);
     apply(&mut state, 0, B, fill(&[C]));
     apply(&mut state, 0, B, filled(6));
@@ -340,9 +431,30 @@ fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_m
             ),
             (0, C, lost("x", 2), "NotHeir"),
             (0, B, lost("x", 1), "NotLive"),
-            (0, C, lost("x", 1), "done; ended 1 at c"),
-            (0, C, lost("y", 1), "done; will 1 by c; ended 1 at c"),
-            (0, C, acquire("x", false, 100, None), "c2 new"),
+            (0, C, lost("x", 1), "done; moved 1 from c to b"),
+            (0, C, lost("y", 1), "done; moved 1 from c to b"),
+            (0, C, lost("x", 1), "NotHeir"),
+            (0, C, acquire("x", false, 100, None), "missing"),
+            (0, LEADER, Command::Tick, "done"),
+            (0, C, inherited(B, 1), "done; b1 has no orphans"),
+        ],
+    );
+    let mut gone = state.clone();
+    play(
+        &mut state,
+        [
+            (0, LEADER, restart(B, 1, true), "incarnation 2; b2 up"),
+            // It has entered them, or does now, from the copies of node a.
+            (0, C, acquire("x", false, 100, None), "c2 asks b; c claims 2 of b"),
+            // Who lives and has nothing either does not get it back.
+            (0, B, lost("y", 1), "done; will 1 by b; ended 1 at b"),
+        ],
+    );
+    play(
+        &mut gone,
+        [
+            (0, LEADER, forget(B), "done; b forgotten; a's heirs"),
+            (0, C, acquire("x", false, 100, None), "c2 new; ended 1 at b"),
         ],
     );
 }
@@ -458,6 +570,28 @@ fn what_has_a_connection_that_a_claim_closes_is_not_lost() {
             (0, C, settle("x", 2), "settled resumed; moved 2 from a to c"),
         ],
     );
+}
+
+/// H34.
+#[test]
+fn without_heirs_sessions_are_missing_at_once_and_their_routes_go() {
+    let mut state = three_nodes();
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, A, routes(&["f"], &[]), "index 6; a wants f"),
+            (0, LEADER, expire(A, 1), "done; a1 down; a leaves f"),
+            (0, B, inherited(A, 1), "NotHeir"),
+            (0, B, acquire("x", false, 100, None), "missing"),
+            (0, B, found(&["x"]), "NotHeir"),
+            (0, LEADER, restart(A, 1, true), "incarnation 2; a2 up"),
+            (0, A, acquire("x", false, 100, None), "c2 resumed"),
+            (0, B, acquire("y", false, 100, None), "c2 asks a; b claims 2 of a"),
+        ],
+    );
+    assert_eq!(state.orphans().count(), 0);
 }
 
 /// H32.

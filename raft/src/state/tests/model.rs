@@ -168,7 +168,7 @@ impl Model {
         Applied { outcome, effects, changes: Vec::new() }
     }
 
-    /// The node comes back with nothing, and the next tick follows at once.
+    /// The node comes back, and the next tick follows at once.
     fn restart(&mut self) -> Vec<Effect> {
         let now = self.now;
         let all = self.clients.iter().flat_map(|(client, all)| all.iter().map(move |connection| (client, connection)));
@@ -176,8 +176,7 @@ impl Model {
         let mut effects: Vec<_> = due.map(|(client, connection)| Self::will_due(client, connection.epoch)).collect();
         let last = self.clients.values_mut().filter_map(|all| all.last_mut());
         for connection in last.filter(|last| !last.session_over) {
-            connection.ended_at = Some(now);
-            connection.expiry_secs = 0;
+            connection.ended_at.get_or_insert(now);
         }
         effects.extend(self.run_due(None));
         effects

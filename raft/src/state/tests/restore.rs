@@ -294,15 +294,15 @@ fn an_image_that_no_state_makes_does_no_harm() {
 }
 
 #[test]
-fn what_a_node_loses_by_registering_anew_is_written_too() {
+fn what_becomes_of_leases_when_a_node_registers_anew_is_written_too() {
     let mut kept = Kept::default();
-    let mut node = first_start(&mut kept, [(0, acquire("c", true, 10, None)), (0, acquire("d", true, 10, Some(5)))]);
+    let mut node = first_start(&mut kept, [(0, acquire("c", true, 0, None)), (0, acquire("d", true, 10, Some(5)))]);
     kept.write(node.propose(7, restart(NODE, 1, false)).changes);
     assert!(kept.of("c").is_none());
     assert_eq!(
         kept.of("d").map(|image| (image.connected, image.detached_since, image.expiry_secs)),
-        Some((false, 7, 0))
+        Some((false, 7, 10))
     );
-    assert_eq!(tick_all(&mut node, 7, &mut kept).len(), 3, "two sessions and a Will");
+    assert_eq!(tick_all(&mut node, 10_007, &mut kept).len(), 3, "two sessions and a Will");
     assert_eq!(kept.of("d").map(|image| (image.ended, image.wills_due.len())), Some((true, 1)));
 }

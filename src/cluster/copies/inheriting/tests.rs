@@ -20,7 +20,7 @@ fn unfinished(owner: u64, client: &str) -> Found<u8> {
 }
 
 fn passed(began: u64) -> Passed {
-    Passed { epoch: 9, began, expiry_secs: 60, sure: false }
+    Passed { epoch: 9, began, expiry_secs: 60, without: Without::Lost }
 }
 
 fn pass(inheriting: &mut Inheriting<u8>, client: &str, passed: Passed) -> bool {
@@ -29,8 +29,12 @@ fn pass(inheriting: &mut Inheriting<u8>, client: &str, passed: Passed) -> bool {
 
 /// What is carried out, in words.
 fn said(inheriting: &mut Inheriting<u8>) -> Vec<String> {
-    let next = inheriting.next(usize::MAX).into_iter().map(|(life, heritage)| {
-        assert_eq!(life, LIFE);
+    said_of(inheriting, LIFE.into())
+}
+
+fn said_of(inheriting: &mut Inheriting<u8>, expected: Way) -> Vec<String> {
+    let next = inheriting.next(usize::MAX).into_iter().map(|(of, heritage)| {
+        assert_eq!(of, expected);
         match heritage {
             Heritage::Session { client, found, .. } => format!("{client} from {}", found.copied.owner.0),
             Heritage::Empty { client, .. } => format!("{client} is empty"),
@@ -48,13 +52,13 @@ fn what_has_passed_is_entered_and_the_rest_is_dropped() {
     assert!(pass(&mut inheriting, "a", passed(1)));
     inheriting.told(LIFE, vec![found(20, "a", 1), found(21, "b", 1), unfinished(22, "c")]);
     assert!(pass(&mut inheriting, "c", passed(1)));
-    assert!(pass(&mut inheriting, "d", Passed { sure: true, ..passed(1) }));
+    assert!(pass(&mut inheriting, "d", Passed { without: Without::Empty, ..passed(1) }));
     inheriting.passed_on_all(LIFE);
     assert!(said(&mut inheriting).is_empty(), "a shard has not told");
     assert!(inheriting.awaits("a") && !inheriting.awaits("b") && !inheriting.has_entered(LIFE));
     inheriting.told(LIFE, vec![]);
     assert_eq!(said(&mut inheriting), ["a from 20", "c is lost", "d is empty", "drop 21", "drop 22"]);
-    assert_eq!(inheriting.entered(), [LIFE]);
+    assert_eq!(inheriting.entered(), [Way::Inherited(LIFE)]);
     assert!(inheriting.entered().is_empty(), "told once");
     assert!(!inheriting.awaits("a") && inheriting.has_entered(LIFE));
     assert!(!pass(&mut inheriting, "e", passed(1)), "nothing more is inherited");
@@ -96,7 +100,7 @@ fn it_is_carried_out_in_slices() {
     assert_eq!(inheriting.next(2).len(), 2);
     assert!(inheriting.entered().is_empty());
     assert_eq!(inheriting.next(2).len(), 1);
-    assert_eq!(inheriting.entered(), [LIFE]);
+    assert_eq!(inheriting.entered(), [Way::Inherited(LIFE)]);
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn who_is_no_heir_any_more_keeps_what_has_passed_to_it_and_not_away() {
     assert!(!inheriting.has_entered(LIFE));
     inheriting.told(LIFE, vec![found(20, "a", 1), found(21, "b", 1)]);
     assert_eq!(said(&mut inheriting), ["a from 20", "drop 21"]);
-    assert_eq!(inheriting.entered(), [LIFE]);
+    assert_eq!(inheriting.entered(), [Way::Inherited(LIFE)]);
     assert!(inheriting.of.is_empty(), "it had ended before");
 }
 
@@ -122,8 +126,30 @@ fn lives_are_inherited_one_by_one() {
     inheriting.passed_on_all(LIFE);
     inheriting.told(LIFE, vec![]);
     assert!(inheriting.next(9).is_empty());
-    assert_eq!(inheriting.entered(), [LIFE]);
+    assert_eq!(inheriting.entered(), [Way::Inherited(LIFE)]);
     assert!(inheriting.begin(later) && !inheriting.begin(LIFE));
     assert!(pass(&mut inheriting, "a", passed(1)));
     assert!(inheriting.has_entered(LIFE) && !inheriting.has_entered(later));
+}
+
+#[test]
+fn what_passes_when_nothing_is_inherited_is_searched_in_every_shard() {
+    let mut inheriting = Inheriting::new(2);
+    assert!(!pass(&mut inheriting, "a", passed(5)), "nothing is inherited from that node");
+    inheriting.want(&"b".into(), Passed { without: Without::Nothing, ..passed(1) });
+    inheriting.want(&"c".into(), Passed { without: Without::Empty, ..passed(1) });
+    inheriting.want(&"d".into(), passed(1));
+    inheriting.want(&"e".into(), passed(1));
+    inheriting.passed_away("e");
+    assert!(inheriting.awaits("a") && !inheriting.awaits("e") && inheriting.searches());
+    let (search, clients) = inheriting.begin_search().expect("there is something to be searched");
+    assert_eq!(clients.iter().map(|client| &**client).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(inheriting.begin_search().is_none() && inheriting.awaits("a"));
+    let search = Way::Searched(search);
+    inheriting.told(search, vec![found(20, "a", 5), found(30, "a", 4)]);
+    assert!(inheriting.next(9).is_empty(), "a shard has not told");
+    inheriting.told(search, vec![found(21, "a", 6)]);
+    assert_eq!(said_of(&mut inheriting, search), ["a from 21", "c is empty", "d is lost", "drop 20", "drop 30"]);
+    assert_eq!(inheriting.entered(), [search]);
+    assert!(!inheriting.awaits("a") && !inheriting.searches());
 }

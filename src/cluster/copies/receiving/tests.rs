@@ -101,6 +101,7 @@ fn a_copy_is_begun_filled_and_followed() {
     assert_eq!(heir.copies.homes[&HOME].bytes, 0);
 }
 
+/// H24.
 #[test]
 fn what_comes_again_is_known() {
     let mut heir = Heir::default();
@@ -124,11 +125,33 @@ fn what_is_said_of_a_session_that_was_not_begun_is_nothing() {
 #[test]
 fn a_copy_that_is_begun_again_has_nothing_of_the_one_before() {
     let mut heir = Heir::default();
-    heir.writes(1, vec![begin(20, "c"), put(20, 1, "a"), complete(20)]);
+    heir.writes(1, vec![begin(20, "c"), put(20, 1, "a")]);
     let said = heir.writes(2, vec![begin(20, "c"), put(20, 2, "b")]);
     assert_eq!(said, ["100: gone", "102: c since 21, 20 at home, begun", "102/2: b", "101: up to 2"]);
     let [taken] = &heir.copies.take(NODE)[..] else { panic!("one home") };
     assert_eq!((taken.sessions.len(), taken.sessions[0].complete, taken.sessions[0].items.len()), (1, false, 1));
+}
+
+/// H24: one number for a stream is enough.
+#[test]
+fn a_complete_copy_stays_until_the_one_that_was_begun_after_it_is_complete() {
+    let mut heir = Heir::default();
+    heir.writes(1, vec![begin(20, "c"), put(20, 1, "a"), put(20, 2, "b"), complete(20)]);
+    let said = heir.writes(2, vec![begin(20, "c"), put(20, 2, "c"), delete(20, 1)]);
+    let expected = ["102: c since 21, 20 at home, begun", "100/2: c", "102/2: c", "100/1: gone", "101: up to 2"];
+    assert_eq!(said, expected);
+    // The home starts once more.
+    let said = heir.writes(3, vec![begin(20, "c"), put(20, 3, "d")]);
+    assert_eq!(said, ["102: gone", "103: c since 21, 20 at home, begun", "100/3: d", "103/3: d", "101: up to 3"]);
+    let mut dies = heir.copies.clone();
+    let [taken] = &dies.take(NODE)[..] else { panic!("one home") };
+    let of_it: Vec<_> =
+        taken.sessions.iter().map(|copied| (copied.owner.0, copied.complete, copied.items.len())).collect();
+    assert_eq!(of_it, [(103, false, 1), (100, true, 2)]);
+    let said = heir.writes(4, vec![complete(20)]);
+    assert_eq!(said, ["103: c since 21, 20 at home, complete", "100: gone", "101: up to 4"]);
+    assert_eq!(heir.writes(5, vec![begin(20, "c"), drop_of(20)]).len(), 4, "both are gone");
+    assert_eq!(heir.copies.homes[&HOME].bytes, 0);
 }
 
 #[test]
@@ -211,21 +234,32 @@ fn a_home_that_holds_too_much_is_refused() {
 }
 
 #[test]
-fn of_two_copies_that_damage_left_the_newer_one_is_taken_up() {
-    let copied = |owner, item| Copied {
+fn of_several_copies_the_newest_is_taken_up_and_a_complete_one_beside_it() {
+    let copied = |owner, complete| Copied {
         owner: OwnerId(owner),
         client_id: "c".into(),
         began: 1,
-        complete: true,
-        items: BTreeMap::from([(item, Value::from_slice(b"v"))]),
+        complete,
+        items: BTreeMap::from([(owner, Value::from_slice(b"v"))]),
     };
-    for owners in [[100, 104], [104, 100]] {
+    let restored = |found: &[(u64, bool)]| {
         let mut copies = Copies::default();
-        let dropped = owners.map(|owner| copies.restore_session(HOME, OwnerId(20), copied(owner, owner)));
-        assert_eq!(dropped, [None, Some(OwnerId(100))]);
-        assert_eq!(copies.homes[&HOME].bytes, copied(104, 104).bytes());
-        assert_eq!(copies.take(NODE)[0].sessions, [copied(104, 104)]);
+        let dropped = found.iter().filter_map(|(owner, complete)| {
+            copies.restore_session(HOME, OwnerId(20), copied(*owner, *complete)).map(|owner| owner.0)
+        });
+        let dropped: Vec<u64> = dropped.collect();
+        let bytes = copies.homes[&HOME].bytes;
+        let taken = copies.take(NODE).remove(0).sessions;
+        assert_eq!(bytes, taken.iter().map(Copied::bytes).sum::<usize>());
+        (taken.iter().map(|copied| copied.owner.0).collect::<Vec<_>>(), dropped)
+    };
+    for found in [[(100, true), (104, true)], [(104, true), (100, true)], [(100, false), (104, true)]] {
+        assert_eq!(restored(&found), (vec![104], vec![100]), "{found:?}");
     }
+    for found in [[(100, true), (104, false)], [(104, false), (100, true)]] {
+        assert_eq!(restored(&found), (vec![104, 100], vec![]), "{found:?}");
+    }
+    assert_eq!(restored(&[(100, true), (104, false), (102, true)]), (vec![104, 102], vec![100]));
 }
 
 mod model;

@@ -43,6 +43,50 @@ fn client_of(nodes: &[NodeId]) -> Arc<str> {
     names.find(|client| heir_of(client, nodes) == nodes.last().copied()).expect("each is somebody's heir").into()
 }
 
+/// H20: what waits for that waits for the heir.
+#[test]
+fn who_is_no_heir_any_more_is_waited_for_no_longer_and_drops_what_it_has() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "one".into());
+    sending.submit(1, [copied(O, "header"), copied(O, "message")]);
+    sending.kept(1);
+    assert_eq!(sending.stable(), 0, "its disk is full");
+    let tail = sending.change(heirs(&[B], &[C], Some(5)));
+    assert_eq!(tail.iter().map(|frame| frame.heir).collect::<Vec<_>>(), [3]);
+    sending.accepted(3, tail[0].number);
+    assert_eq!(sending.stable(), 0, "both are heirs");
+    sending.change(heirs(&[C], &[], None));
+    assert_eq!(sending.stable(), 1, "it is with the heir that there is");
+    let drop = sending.next_work(|heir| heir != 2).expect("it is to drop the session");
+    assert_eq!((drop.heir, drop.owner, drop.step), (2, O, Step::Drop));
+    // When it has room again it accepts all of it.
+    let dropped = sending.made(drop, [copied(O, "drop")], true);
+    sending.accepted(2, dropped[0].number);
+    assert_eq!(sending.lag(2).bytes, 0);
+}
+
+#[test]
+fn a_fill_says_how_far_it_is() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[], &[B], Some(7)));
+    sending.add(O, "one".into());
+    sending.add(OwnerId(2), "two".into());
+    let far = |sending: &Sending<_>| (sending.lag(2).filled, sending.lag(2).to_fill, sending.lag(2).filled_bytes);
+    assert_eq!(far(&sending), (0, 2, 0));
+    let work = sending.next_work(|_| true).unwrap();
+    sending.made(work, [copied(work.owner, "part")], false);
+    assert_eq!(far(&sending), (0, 2, 4), "it is on its way");
+    let work = sending.next_work(|_| true).unwrap();
+    sending.made(work, [copied(work.owner, "end")], true);
+    assert_eq!(far(&sending), (1, 2, 7));
+    sending.begin(OwnerId(3), "three".into());
+    assert_eq!(far(&sending), (1, 2, 7), "there is nothing to fill of one that begins");
+    sending.change(heirs(&[], &[B, C], Some(8)));
+    assert_eq!(sending.lag(2).filled_bytes + sending.lag(3).filled_bytes, 0, "from here on");
+    assert!(sending.lag(2).to_fill + sending.lag(3).to_fill >= 1);
+}
+
 #[test]
 fn a_submission_is_stable_when_it_is_kept_here_and_at_the_heir() {
     let mut sending = Sending::default();
@@ -51,13 +95,13 @@ fn a_submission_is_stable_when_it_is_kept_here_and_at_the_heir() {
     assert_eq!(submit(&mut sending, 1, &["begin", "complete", "put 1"]), [(2, 1, vec!["begin", "complete", "put 1"])]);
     assert!(plain(sending.submit(2, [copied(OwnerId(9), "a lease")])).is_empty(), "it is no session's");
     assert_eq!(submit(&mut sending, 3, &["put 2"]), [(2, 2, vec!["put 2"])]);
-    assert_eq!(sending.lag(2), (23, 4));
+    assert_eq!((sending.lag(2).bytes, sending.lag(2).records), (23, 4));
     sending.accepted(2, 1);
     assert_eq!(sending.stable(), 0, "it is not kept here");
     sending.kept(3);
     assert_eq!((sending.stable(), sending.unstable_bytes()), (2, 5));
     sending.accepted(2, 2);
-    assert_eq!((sending.stable(), sending.unstable_bytes(), sending.lag(2)), (3, 0, (0, 0)));
+    assert_eq!((sending.stable(), sending.unstable_bytes(), sending.lag(2)), (3, 0, Lag::default()));
     assert_eq!(
         (sending.next_work(|_| true), sending.without_copy()),
         (None, 0),
@@ -74,6 +118,7 @@ fn without_heirs_what_is_kept_is_stable() {
     assert_eq!((sending.stable(), sending.unstable_bytes()), (1, 0));
 }
 
+/// H6.
 #[test]
 fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_first() {
     let mut sending = Sending::default();
@@ -103,6 +148,7 @@ fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_
     assert_eq!((sending.fill_complete(), sending.fill_complete()), (Some(7), None), "told once");
 }
 
+/// H5.
 #[test]
 fn both_picks_must_have_it_and_the_old_one_drops_its_copy_in_the_end() {
     let mut sending = Sending::default();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::admin::view::{ClientDetail, ClientPage, Kicked};
+use crate::admin::view::{ClientDetail, ClientPage, CopiesAt, Kicked};
 
 /// The version of what follows.
 const VERSION: u8 = 1;
@@ -27,6 +27,8 @@ pub(in crate::node::cluster) enum Question {
     Client { client_id: String },
     /// To close the connection of a client.
     Kick { client_id: String },
+    /// How far the copies of its sessions are.
+    Copies,
 }
 
 /// What it says.
@@ -38,6 +40,7 @@ pub(in crate::node::cluster) enum Answer {
     Kick(Option<Kicked>),
     /// It cannot say, for that reason.
     Failed(String),
+    Copies(Vec<CopiesAt>),
 }
 
 /// One frame between nodes.
@@ -141,6 +144,7 @@ mod tests {
             Question::Clients { limit: 1_000, after: Some("é".to_owned()) },
             Question::Client { client_id: "a".to_owned() },
             Question::Kick { client_id: String::new() },
+            Question::Copies,
         ];
         let answers = [
             Answer::Clients(page),
@@ -148,6 +152,7 @@ mod tests {
             Answer::Client(None),
             Answer::Kick(Some(kicked)),
             Answer::Failed("busy".to_owned()),
+            Answer::Copies(vec![CopiesAt { heir: "n2".to_owned(), ..CopiesAt::default() }]),
         ];
         let questions = questions.into_iter().map(|question| Frame::Ask { id: u64::MAX, question });
         questions.chain(answers.into_iter().map(|answer| Frame::Tell { id: 0, answer })).collect()
@@ -214,7 +219,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_breaks_nothing(which in 0..8_usize, at in any::<prop::sample::Index>(), to: u8) {
+        fn a_changed_byte_breaks_nothing(which in 0..10_usize, at in any::<prop::sample::Index>(), to: u8) {
             let mut bytes = frames()[which].encode().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = to;

@@ -35,8 +35,6 @@ struct Frame {
     entries: Vec<CopyEntry>,
     /// The sessions that are copied.
     state: State,
-    /// Those that it has begun or ended since it started: nothing older is left of them.
-    touched: BTreeSet<OwnerId>,
 }
 
 #[derive(Default)]
@@ -46,7 +44,6 @@ struct World {
     sequence: u64,
     /// Of the turn.
     entries: Vec<CopyEntry>,
-    touched: BTreeSet<OwnerId>,
     /// Those that are not accepted, and how many of them the connection has had.
     frames: Vec<Frame>,
     sent: usize,
@@ -174,7 +171,6 @@ impl World {
         self.owners += 1;
         let owner = OwnerId(20 + self.owners);
         self.sessions.insert(owner, Session { copying: Copying::All, ..Session::default() });
-        self.touched.insert(owner);
         self.entries.extend([begin(owner.0, "c"), complete(owner.0)]);
     }
 
@@ -203,7 +199,6 @@ impl World {
     fn end(&mut self, at: usize) {
         let Some((owner, _)) = nth(&mut self.sessions, at) else { return };
         self.sessions.remove(&owner);
-        self.touched.insert(owner);
         self.entries.push(drop_of(owner.0));
     }
 
@@ -213,7 +208,6 @@ impl World {
             Copying::All => return,
             Copying::Filling { filled, last } => (filled, last),
             Copying::Nothing => {
-                self.touched.insert(owner);
                 self.entries.push(begin(owner.0, "c"));
                 (0, session.last)
             }
@@ -237,20 +231,20 @@ impl World {
             self.sequence += 1;
             let copied = self.sessions.iter().filter(|(_, session)| session.copying == Copying::All);
             let state = copied.map(|(owner, session)| (*owner, session.items.clone())).collect();
-            self.frames.push(Frame { sequence: self.sequence, entries, state, touched: self.touched.clone() });
+            self.frames.push(Frame { sequence: self.sequence, entries, state });
         }
     }
 
     fn deliver(&mut self, frames: usize) {
         let end = self.frames.len().min(self.sent.saturating_add(frames));
         let frames: Vec<Frame> = self.frames[self.sent..end].into();
-        for Frame { sequence, entries, state, touched } in frames {
+        for Frame { sequence, entries, state } in frames {
             let before = up_to(&self.heir.copies);
-            let writes = self.heir.hears(HOME, sequence, entries);
+            let writes = self.heir.hears(HOME, sequence, entries.clone());
             assert_eq!(writes.is_empty(), sequence <= before);
             if sequence > before {
                 let mut expected = self.expected.get(&before).cloned().unwrap_or_default();
-                expected.retain(|owner, _| !touched.contains(owner));
+                entries.into_iter().for_each(|entry| follow(&mut expected, entry));
                 expected.extend(state);
                 self.expected.insert(sequence, expected);
                 self.unsynced.push(writes);
@@ -281,7 +275,6 @@ impl World {
     /// It does not know what its heir has, and copies everything anew.
     fn home_starts(&mut self) {
         self.entries.clear();
-        self.touched.clear();
         self.frames.clear();
         self.sent = 0;
         self.sequence += 1_000;
@@ -311,6 +304,20 @@ impl World {
     }
 }
 
+/// A copy that was complete once stays so, although it is begun anew.
+fn follow(complete: &mut State, entry: CopyEntry) {
+    match entry {
+        CopyEntry::Put { owner, item, value, .. } => {
+            complete.get_mut(&owner).into_iter().for_each(|items| _ = items.insert(item, value.clone()));
+        }
+        CopyEntry::Delete { owner, item } => {
+            complete.get_mut(&owner).into_iter().for_each(|items| _ = items.remove(&item));
+        }
+        CopyEntry::Drop { owner } => _ = complete.remove(&owner),
+        CopyEntry::Begin { .. } | CopyEntry::Complete { .. } | CopyEntry::Seen { .. } => {}
+    }
+}
+
 fn nth(sessions: &mut BTreeMap<OwnerId, Session>, at: usize) -> Option<(OwnerId, &mut Session)> {
     let count = sessions.len();
     sessions.iter_mut().nth(at % count.max(1)).map(|(owner, session)| (*owner, session))
@@ -321,7 +328,8 @@ fn up_to(copies: &Copies) -> u64 {
 }
 
 fn complete_copies(copies: &Copies) -> State {
-    let sessions = copies.homes.get(&HOME).into_iter().flat_map(|of_home| &of_home.sessions);
+    let sessions =
+        copies.homes.get(&HOME).into_iter().flat_map(|of_home| of_home.sessions.iter().chain(&of_home.earlier));
     sessions.filter(|(_, copied)| copied.complete).map(|(owner, copied)| (*owner, copied.items.clone())).collect()
 }
 
