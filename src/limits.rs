@@ -92,6 +92,10 @@ pub const SHARE_PATIENCE_MS: u64 = 10_000;
 /// How long a message waits whose share group has nobody left: a node that the others have given up, and that lives, is back by then.
 pub const SHARE_ABSENCE_MS: u64 = 30_000;
 
+/// What of an inherited session is perhaps another member's of its share group: as much as its home can have had on its way to others, in messages and bytes.
+pub const DOUBTFUL_MAX: usize = 4_096;
+pub const DOUBTFUL_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// How long a message of QoS 2 is kept that a node may have given to a member before the others gave it up.
 pub const SHARE_DOUBT_MS: u64 = 600_000;
 

@@ -93,6 +93,7 @@ impl World {
             retain: false,
             expires_at: (choice & 64 != 0).then_some(self.now + 5),
             publisher: "p".into(),
+            name: None,
         });
         let (session, pipe, mut turn) = self.turn();
         let delivery =

@@ -12,6 +12,8 @@
 //! 3. A node that is *gone* has perhaps given what it had been sent to members. QoS 1 goes to others at once. A message of QoS 2 that may have been sent to a member is *in
 //!    doubt*: it goes to nobody else. When the node is back it gets once more what it had not accepted: the same process says what became of it, another one knows from its disk
 //!    what its members have. What a member without a disk had accepted is dropped, as it must not go to another [MQTT-4.8.2-5].
+//!    Where sessions have copies the heirs of such a node may have the member: everybody is *asked* then ([`asking`]), and the same before a message is offered that comes again
+//!    because the home of its publisher has died.
 //! 4. When this node itself was given up by the others, it stands *apart*: it gives nothing to anybody, and what it has given is in doubt, until it has registered anew.
 //!
 //! # Invariants
@@ -22,7 +24,9 @@
 //!
 //! Test to read first: `tests::a_refusal_goes_round_once_and_waits`.
 
+mod asking;
 mod choosing;
+mod had;
 #[cfg(test)]
 mod tests;
 
@@ -33,9 +37,12 @@ use hashbrown::HashMap;
 use holdfast_raft::NodeId;
 use holdfast_storage::{ItemId, OwnerId};
 
-use crate::mqtt::{Message, QoS};
+use crate::mqtt::{Message, MessageId, Names, QoS};
+
+use asking::Questions;
 
 pub use choosing::{Choice, Keeper, Offer, Refusals, Slot, Wanted, choose};
+pub use had::{Had, Rank, SharedMessage};
 
 /// What bounds the machine, in messages, bytes and milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +73,8 @@ pub enum Dropped {
 pub enum Action<L> {
     /// Choose where it goes, and carry it there.
     Offer(Offer<L>),
+    /// Ask everybody for the message of that question.
+    Ask(u64),
     /// Nobody needs to wait for it any more.
     Answer(L),
     /// The item of the session that gave it back is not needed any more.
@@ -134,15 +143,24 @@ pub struct ShareGroups<L> {
     bounds: Bounds,
     nodes: HashMap<NodeId, Node<L>>,
     waiting: HashMap<Arc<str>, Waiting<L>>,
+    questions: Questions<L>,
+    /// The stream in which messages are given to other nodes.
+    stream: MessageId,
     apart: bool,
     messages: usize,
     bytes: usize,
 }
 
 impl<L: Copy> ShareGroups<L> {
-    /// `apart`: whether the node has to register first.
-    pub fn new(bounds: Bounds, apart: bool) -> Self {
-        Self { bounds, nodes: HashMap::new(), waiting: HashMap::new(), apart, messages: 0, bytes: 0 }
+    /// `apart`: whether the node has to register first. `stream`: any message of the shard's stream.
+    pub fn new(bounds: Bounds, apart: bool, stream: MessageId) -> Self {
+        let (nodes, waiting, questions) = Default::default();
+        Self { bounds, nodes, waiting, questions, stream, apart, messages: 0, bytes: 0 }
+    }
+
+    /// Whether this node may give nothing to anybody.
+    pub fn is_apart(&self) -> bool {
+        self.apart
     }
 
     /// What is kept: messages and bytes.
@@ -219,7 +237,7 @@ impl<L: Copy> ShareGroups<L> {
     pub fn settled(&mut self, node: NodeId, sequence: u64) -> Actions<L> {
         let mut actions = Actions::new();
         let Some(given) = self.nodes.get_mut(&node).and_then(|of| of.remove(sequence)) else {
-            return actions;
+            return self.answered(node, sequence, true).unwrap_or_default();
         };
         self.leaves(&given.offer);
         actions.extend(given.offer.leg.map(Action::Answer));
@@ -233,19 +251,21 @@ impl<L: Copy> ShareGroups<L> {
     /// The node has no such member, and has given the message to nobody.
     pub fn refused(&mut self, (node, slot): (NodeId, Slot), sequence: u64) -> Actions<L> {
         let Some(Given { mut offer, asked, .. }) = self.nodes.get_mut(&node).and_then(|of| of.remove(sequence)) else {
-            return Actions::new();
+            return self.answered(node, sequence, false).unwrap_or_default();
         };
         self.leaves(&offer);
         offer.refusals.add(slot, asked);
         vec![Action::Offer(offer)]
     }
 
-    /// The others have given the node up. It has seen nothing from the sequence `unsent` on. What this node has given while it stands apart itself stays as it is.
-    pub fn node_gone(&mut self, now: u64, node: NodeId, unsent: Option<u64>) -> Actions<L> {
+    /// The others have given the node up. It has seen nothing from the sequence `unsent` on. `asks`: others inherit from it, and have what became of the rest. What
+    /// this node has given while it stands apart itself stays as it is.
+    pub fn node_gone(&mut self, now: u64, node: NodeId, unsent: Option<u64>, asks: bool) -> Actions<L> {
         let mut actions = Actions::new();
         if self.apart {
             return actions;
         }
+        self.questions.ask_again(node);
         let Some(of) = self.nodes.get_mut(&node) else {
             return actions;
         };
@@ -254,6 +274,7 @@ impl<L: Copy> ShareGroups<L> {
             let unseen = given.sequence > accepted && unsent.is_some_and(|unsent| given.sequence >= unsent);
             given.offer.message.qos != QoS::ExactlyOnce || (unseen && !given.in_doubt)
         });
+        let asked = if asks { std::mem::take(&mut of.given) } else { VecDeque::new() };
         for given in &mut of.given {
             given.in_doubt = true;
             actions.extend(given.offer.leg.take().map(Action::Answer));
@@ -263,6 +284,10 @@ impl<L: Copy> ShareGroups<L> {
             self.nodes.remove(&node);
         }
         self.offer_anew(anew, &mut actions);
+        for Given { sequence, offer, .. } in asked {
+            self.leaves(&offer);
+            self.ask(offer, Names::new(MessageId { sequence, ..self.stream }), None);
+        }
         actions
     }
 
@@ -289,6 +314,9 @@ impl<L: Copy> ShareGroups<L> {
             return actions;
         };
         let same = of.run.replace(run).is_none_or(|earlier| earlier == run);
+        if !same {
+            self.questions.ask_again(node);
+        }
         of.doubt_until = None;
         let (anew, lost) = if same {
             let anew = of.take(|given| given.in_doubt && given.sequence > received);
@@ -317,17 +345,18 @@ impl<L: Copy> ShareGroups<L> {
         for offer in self.waiting.values_mut().flat_map(|waiting| &mut waiting.offers) {
             actions.extend(offer.leg.take().map(Action::Answer));
         }
+        actions.extend(self.questions.ask_all_again().into_iter().map(Action::Answer));
         actions
     }
 
-    /// The node has registered, and these others are live.
-    pub fn registered(&mut self, now: u64, live: &[NodeId]) -> Actions<L> {
+    /// The node has registered, and these others are live. `asks`: sessions have copies, so others may have inherited from those that are not.
+    pub fn registered(&mut self, now: u64, live: &[NodeId], asks: bool) -> Actions<L> {
         if !std::mem::take(&mut self.apart) {
             return Actions::new();
         }
         let gone: Vec<NodeId> = self.nodes.keys().filter(|node| !live.contains(node)).copied().collect();
         let mut actions = Actions::new();
-        gone.into_iter().for_each(|node| actions.extend(self.node_gone(now, node, None)));
+        gone.into_iter().for_each(|node| actions.extend(self.node_gone(now, node, None, asks)));
         for waiting in self.waiting.values_mut() {
             (waiting.absent_since, waiting.try_at) = (None, now);
         }
@@ -392,12 +421,14 @@ impl<L: Copy> ShareGroups<L> {
         }
     }
 
-    /// What time moves on: the first message of each group that waits is offered again.
+    /// What time moves on: the first message of each group that waits is offered again, and what has not been asked is.
     pub fn tick(&mut self, now: u64) -> Actions<L> {
         let mut actions = Actions::new();
-        if self.apart || (self.waiting.is_empty() && self.nodes.values().all(|of| of.doubt_until.is_none())) {
+        let in_doubt = |nodes: &HashMap<_, Node<L>>| nodes.values().any(|of| of.doubt_until.is_some());
+        if self.apart || (self.waiting.is_empty() && self.questions.is_empty() && !in_doubt(&self.nodes)) {
             return actions;
         }
+        actions.extend(self.questions.due().map(Action::Ask));
         let due: Vec<Arc<str>> =
             self.waiting.iter().filter(|(_, waiting)| waiting.try_at <= now).map(|(share, _)| share.clone()).collect();
         due.iter().for_each(|share| self.try_again(now, share, &mut actions));

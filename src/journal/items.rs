@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_storage::Value;
 
+use crate::cluster::share_groups::SharedMessage;
 use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions};
 use crate::session::{Item, Missed, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
@@ -22,6 +23,7 @@ const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const SHARED: u8 = 0x10;
 const IDENTIFIED: u8 = 0x20;
+const NAMED: u8 = 0x40;
 
 /// Where the value of a message says when it expires: behind version, kind, flags, packet identifier and size.
 const EXPIRES_AT: usize = 1 + 1 + 1 + 2 + 4;
@@ -94,7 +96,7 @@ fn encode_id(out: &mut Value, id: MessageId) {
     out.u64(id.sequence);
 }
 
-fn decode_id(source: &mut Source<'_>) -> Option<MessageId> {
+pub(super) fn decode_id(source: &mut Source<'_>) -> Option<MessageId> {
     Some(MessageId { node: source.u64()?, shard: source.u16()?, sequence: source.u64()? })
 }
 
@@ -168,9 +170,11 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
     let expires = if expires_at.is_some() { EXPIRES } else { 0 };
     let shared = if queued.share.is_some() { SHARED } else { 0 };
     // Of a message that is on disk alone the item is never written again.
-    let id = queued.share.as_ref().and(queued.message()).map(|message| message.id);
+    let message = queued.share.as_ref().and(queued.message());
+    let (id, name) = (message.map(|message| message.id), message.and_then(|message| message.name));
     let identified = if id.is_some() { IDENTIFIED } else { 0 };
-    out.u8(queued.qos as u8 | retain | expires | shared | identified);
+    let named = if name.is_some() { NAMED } else { 0 };
+    out.u8(queued.qos as u8 | retain | expires | shared | identified | named);
     out.u16(packet_id.map_or(0, PacketId::get));
     out.u32(size);
     if let Some(at) = expires_at {
@@ -179,9 +183,7 @@ fn encode_queued(out: &mut Value, queued: &Queued, packet_id: Option<PacketId>) 
     if let Some(share) = &queued.share {
         out.text(share);
     }
-    if let Some(id) = id {
-        encode_id(out, id);
-    }
+    id.into_iter().chain(name).for_each(|id| encode_id(out, id));
     for id in queued.subscription_ids.as_slice() {
         out.u32(*id);
     }
@@ -195,11 +197,24 @@ pub fn is_passing(value: &[u8]) -> bool {
     flags & QOS_BITS == QoS::AtLeastOnce as u8 && [low, high] != [0, 0]
 }
 
-/// The id of the message of an item, if that says so: it does for messages of share groups, which no other session of the group may get.
-pub fn shared_message(bytes: &[u8]) -> Option<MessageId> {
+/// What the message of an item is known by, if that says so: it does for messages of share groups, which no other session of the group may get. First its place in a
+/// stream, then the name of its packet, if it has one.
+pub fn shared_message(bytes: &[u8]) -> impl Iterator<Item = SharedMessage> + use<> {
     let mut source = Source(bytes);
-    let is_message = source.u8()? == VERSION && source.u8()? == MESSAGE;
-    is_message.then(|| decode_queued_head(&mut source)).flatten()?.id
+    let is_message = source.u8() == Some(VERSION) && source.u8() == Some(MESSAGE);
+    let head = if is_message { decode_queued_head(&mut source) } else { None };
+    let ids = head.and_then(|head| Some((head.share?, [head.id, head.name])));
+    ids.into_iter().flat_map(|(share, ids)| ids.into_iter().flatten().map(move |id| SharedMessage::new(&share, id)))
+}
+
+/// Whether an item is a message of a share group that is delivered at QoS 2.
+pub fn is_shared_once(bytes: &[u8]) -> bool {
+    matches!(*bytes, [VERSION, MESSAGE, flags, ..] if flags & (SHARED | QOS_BITS) == SHARED | QoS::ExactlyOnce as u8)
+}
+
+/// Whether the message of an item has been given no packet identifier.
+pub fn is_unsent(bytes: &[u8]) -> bool {
+    matches!(*bytes, [VERSION, MESSAGE, _, 0, 0, ..])
 }
 
 /// The part of it that has fields of its own.
@@ -209,6 +224,7 @@ struct QueuedHead {
     stored: StoredBody,
     share: Option<Arc<str>>,
     id: Option<MessageId>,
+    name: Option<MessageId>,
 }
 
 fn decode_queued_head(source: &mut Source<'_>) -> Option<QueuedHead> {
@@ -218,7 +234,8 @@ fn decode_queued_head(source: &mut Source<'_>) -> Option<QueuedHead> {
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
     let share = if flags & SHARED == 0 { None } else { Some(source.text()?.into()) };
     let id = if flags & IDENTIFIED == 0 { None } else { Some(decode_id(source)?) };
-    Some(QueuedHead { flags, packet_id, stored: StoredBody { size, expires_at }, share, id })
+    let name = if flags & NAMED == 0 { None } else { Some(decode_id(source)?) };
+    Some(QueuedHead { flags, packet_id, stored: StoredBody { size, expires_at }, share, id, name })
 }
 
 fn decode_queued(source: &mut Source<'_>, position: Position) -> Option<Restored> {

@@ -6,12 +6,14 @@ use holdfast_storage::{Body, BodyId};
 use crate::mqtt::{Message, MessageId, QoS};
 
 use super::bytes::{Sink as _, Source};
+use super::items::decode_id;
 
 /// Version 1 had neither the node nor the stamp.
 const VERSION: u8 = 2;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const STAMPED: u8 = 0x10;
+const NAMED: u8 = 0x20;
 
 /// Where a body says when it expires: behind version, flags, node, shard and sequence.
 const EXPIRES_AT: usize = 1 + 1 + 8 + 2 + 8;
@@ -28,7 +30,8 @@ impl Body for Message {
         let retain = if self.retain { RETAIN } else { 0 };
         let expires = if self.expires_at.is_some() { EXPIRES } else { 0 };
         let stamped = if self.stamp > 0 { STAMPED } else { 0 };
-        out.u8(self.qos as u8 | retain | expires | stamped);
+        let named = if self.name.is_some() { NAMED } else { 0 };
+        out.u8(self.qos as u8 | retain | expires | stamped | named);
         out.u64(self.id.node);
         out.u16(self.id.shard);
         out.u64(self.id.sequence);
@@ -37,6 +40,11 @@ impl Body for Message {
         }
         if self.stamp > 0 {
             out.u64(self.stamp);
+        }
+        if let Some(MessageId { node, shard, sequence }) = self.name {
+            out.u64(node);
+            out.u16(shard);
+            out.u64(sequence);
         }
         out.text(&self.topic);
         out.text(&self.publisher);
@@ -61,11 +69,14 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let id = MessageId { node, shard: source.u16()?, sequence: source.u64()? };
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(source.u64()?) };
     let stamp = if version == 1 || flags & STAMPED == 0 { 0 } else { source.u64()? };
+    let has_name = version > 1 && flags & NAMED != 0;
+    let name = if has_name { Some(decode_id(&mut source)?) } else { None };
     Some(Message {
         id,
         stamp,
         topic: source.text()?.into(),
         publisher: source.text()?.into(),
+        name,
         properties: Bytes::copy_from_slice(source.blob()?),
         payload: Bytes::copy_from_slice(source.rest()),
         qos: QoS::from_u8(flags & 3)?,

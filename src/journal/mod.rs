@@ -26,7 +26,9 @@ use holdfast_storage::{ItemId, OwnerId};
 
 pub use copied::{copied_entry, decode_copied_header, decode_stream};
 pub use copy::{CopyWriter, MalformedCopy, read_copy};
-pub use items::{Header, decode_item, encode_header, encode_item, is_passing, shared_message};
+pub use items::{
+    Header, decode_item, encode_header, encode_item, is_passing, is_shared_once, is_unsent, shared_message,
+};
 pub use leases::{decode_lease, encode_lease, lease_entries};
 pub use marks::{Mark, decode_mark, first_mark, mark_entry, shard_of_mark};
 pub use message::decode_message;

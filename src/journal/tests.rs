@@ -7,13 +7,14 @@ use holdfast_raft::{LeaseImage, LeaseWill};
 use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
+use crate::cluster::share_groups::SharedMessage;
 use crate::mqtt::{Message, MessageId, Names, PacketId, QoS, SubscriptionOptions};
 use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::{
     Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
-    retained_entry, shared_message,
+    is_shared_once, is_unsent, retained_entry, shared_message,
 };
 
 fn qos() -> impl Strategy<Value = QoS> {
@@ -31,10 +32,11 @@ fn blob() -> impl Strategy<Value = Bytes> {
 prop_compose! {
     fn message()(
         node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
-        qos in qos(), retain: bool, expires_at: Option<u64>,
+        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>,
     ) -> Message {
         let id = MessageId { node, shard, sequence };
-        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher }
+        let name = name.map(|sequence| MessageId { sequence, ..id }.of_packet());
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name }
     }
 }
 
@@ -67,8 +69,13 @@ proptest! {
 
         let packet_id = id.and_then(PacketId::new);
         let value = encode_item(Item::Message { queued: &queued, packet_id });
-        let id_of_shared = queued.share.as_ref().and(queued.message()).map(|message| message.id);
-        prop_assert_eq!(shared_message(&value), id_of_shared);
+        prop_assert_eq!(is_shared_once(&value), queued.share.is_some() && queued.qos == QoS::ExactlyOnce);
+        prop_assert_eq!(is_unsent(&value), packet_id.is_none());
+        let of_share = queued.share.as_ref().zip(queued.message());
+        let known = of_share.into_iter().flat_map(|(share, message)| {
+            std::iter::once(message.id).chain(message.name).map(move |id| SharedMessage::new(share, id))
+        });
+        prop_assert!(shared_message(&value).eq(known));
         let StoredBody { size, expires_at } = queued.stored_body();
         let stored = Queued { body: QueuedBody::Stored(StoredBody { size, expires_at }), ..queued.clone() };
         prop_assert_eq!(decode_item(queued.position, &value), Some(Restored::Message { queued: stored, packet_id }));
@@ -91,7 +98,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_nothing_are_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes));
+        let _ = (decode_message(&bytes), decode_item(1, &bytes), decode_lease(1, &bytes), decode_tombstone(&bytes), Header::decode(&bytes), shared_message(&bytes).count());
     }
 }
 
@@ -134,6 +141,7 @@ fn a_message_of_version_1_is_read() {
         retain: true,
         expires_at: Some(50),
         publisher: "p".into(),
+        name: None,
     };
     assert_eq!(decode_message(&old), Some(message));
     old[0] = 3;

@@ -1,4 +1,4 @@
-//! The frames of a data connection: publishes, marks and copies one way, answers the other way of the same connection.
+//! The frames of a data connection: publishes, marks, copies and questions one way, answers the other way of the same connection.
 //!
 //! Written by hand, so that a topic and a payload are slices of the buffer that was read. All numbers are big-endian:
 //!
@@ -10,6 +10,7 @@
 //! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
+//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
@@ -55,6 +56,7 @@ const MARK: u8 = 2;
 const COPY: u8 = 3;
 const ORPHAN: u8 = 4;
 const VOID: u8 = 5;
+const ASK: u8 = 6;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -141,7 +143,7 @@ pub struct Publish<'a> {
 pub enum Name<'a> {
     /// The Will of the session of that client and epoch.
     Will { client: &'a str, epoch: u64 },
-    /// The message of a QoS 2 packet.
+    /// The message of a QoS 2 packet. With one for a share group go places too that it has had before.
     Packet(Names),
 }
 
@@ -154,6 +156,21 @@ pub struct Orphan {
     /// It had been on its way to that node, as this place in the same stream: whoever else wants it has got it, and it is for sessions inherited from that
     /// node only, unless they have it under that sequence.
     pub only: Option<u64>,
+}
+
+/// Whether a member of a share group has a message of QoS 2, or has had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// Its place in the stream of the sending shard, as that of a publish.
+    pub sequence: u64,
+    /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first.
+    pub behind: Option<(u64, u64)>,
+    /// From whom the message was inherited, if it was, and by whom: of two that ask one another the greater one has it.
+    pub rank: Option<[u64; 3]>,
+    /// `$share/name/filter`; not checked here.
+    pub share: &'a str,
+    /// The message may have come as each of these: places in streams, or names of packets.
+    pub ids: Names,
 }
 
 /// What a shard sends on its own data connection. A view that is looked at and never kept, so its size is nobody's memory.
@@ -178,6 +195,8 @@ pub enum DataFrame<'a> {
         sequence: u64,
         entries: &'a [u8],
     },
+    /// Answered by [`AnswerFrame::Settled`] or, with [`NO_MEMBER`], by [`AnswerFrame::Refused`].
+    Ask(Ask<'a>),
 }
 
 /// Reasons of [`AnswerFrame::Refused`]: nobody here is a member of the share group; there is no room on the disk to keep the message for a session.
@@ -215,6 +234,7 @@ impl<'a> DataFrame<'a> {
                 number(out, COPY, *sequence);
                 out.extend_from_slice(entries);
             }
+            Self::Ask(ask) => ask.encode(out),
             Self::Void { sequence } => {
                 out.extend_from_slice(&[VOID, 0]);
                 out.extend_from_slice(&sequence.to_be_bytes());
@@ -235,13 +255,14 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=VOID).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ASK).contains(&kind))? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
             kind @ (PUBLISH | ORPHAN) => Self::Publish(Publish::decode(fields, kind == ORPHAN)?),
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
+            ASK => Self::Ask(Ask::decode(fields)?),
             VOID => {
                 fields.u8()?;
                 Self::Void { sequence: fields.u64()? }
@@ -310,7 +331,7 @@ impl<'a> Publish<'a> {
         let topic = fields.text()?;
         name::validate(topic).map_err(|_| Malformed::Topic)?;
         let share = if has(SHARE) { Some((fields.text()?, fields.u8()? != 0)) } else { None };
-        let name = if has(NAMED) { Some(fields.name()?) } else { None };
+        let name = if has(NAMED) { Some(fields.name(|id| share.is_some() || id.is_of_packet())?) } else { None };
         let properties = fields.bytes()?;
         let message_bytes = topic.len() + properties.len() + fields.0.len();
         if message_bytes > MESSAGE_BYTES_MAX {
@@ -334,6 +355,25 @@ impl<'a> Publish<'a> {
             name,
             orphan,
         })
+    }
+}
+
+impl<'a> Ask<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        number(out, ASK, self.sequence);
+        let numbers = self.behind.map(|(node, incarnation)| [node, incarnation]);
+        put_numbers(out, numbers.as_ref().map(<[u64; 2]>::as_slice));
+        put_numbers(out, self.rank.as_ref().map(<[u64; 3]>::as_slice));
+        put_bytes(out, self.share.as_bytes());
+        put_ids(out, &self.ids);
+    }
+
+    fn decode(mut fields: Fields<'a>) -> Result<Self, Malformed> {
+        let sequence = fields.u64()?;
+        let behind = fields.numbers()?.map(|[node, incarnation]| (node, incarnation));
+        let ask = Ask { sequence, behind, rank: fields.numbers()?, share: fields.text()?, ids: fields.ids(|_| true)? };
+        fields.end()?;
+        Ok(ask)
     }
 }
 
@@ -420,8 +460,18 @@ fn number(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
+fn put_numbers(out: &mut Vec<u8>, numbers: Option<&[u64]>) {
+    out.push(u8::from(numbers.is_some()));
+    numbers.into_iter().flatten().for_each(|number| out.extend_from_slice(&number.to_be_bytes()));
+}
+
 fn put_names(out: &mut Vec<u8>, names: &Names) {
-    out.extend_from_slice(&[PACKET, names.all().len() as u8]);
+    out.push(PACKET);
+    put_ids(out, names);
+}
+
+fn put_ids(out: &mut Vec<u8>, names: &Names) {
+    out.push(names.all().len() as u8);
     for id in names.all() {
         out.extend_from_slice(&id.node.to_be_bytes());
         out.extend_from_slice(&id.shard.to_be_bytes());
@@ -501,15 +551,29 @@ impl<'a> Fields<'a> {
         Ok(Orphan { of, incarnation, only })
     }
 
-    fn name(&mut self) -> Result<Name<'a>, Malformed> {
+    fn numbers<const N: usize>(&mut self) -> Result<Option<[u64; N]>, Malformed> {
+        let mut numbers = [0; N];
+        match self.u8()? {
+            0 => return Ok(None),
+            1 => {}
+            other => return Err(Malformed::Choice(other)),
+        }
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Ok(Some(numbers))
+    }
+
+    /// `is_one`: what a message may be known by.
+    fn name(&mut self, is_one: impl Fn(MessageId) -> bool) -> Result<Name<'a>, Malformed> {
         match self.u8()? {
             WILL => Ok(Name::Will { client: self.text()?, epoch: self.u64()? }),
-            PACKET => self.names().map(Name::Packet),
+            PACKET => self.ids(is_one).map(Name::Packet),
             other => Err(Malformed::Choice(other)),
         }
     }
 
-    fn names(&mut self) -> Result<Names, Malformed> {
+    fn ids(&mut self, is_one: impl Fn(MessageId) -> bool) -> Result<Names, Malformed> {
         let count = self.u8()?;
         if usize::from(count) > Names::MAX {
             return Err(Malformed::Name);
@@ -517,7 +581,7 @@ impl<'a> Fields<'a> {
         let mut ids = [MessageId::default(); Names::MAX];
         for id in &mut ids[..usize::from(count)] {
             *id = MessageId { node: self.u64()?, shard: self.u16()?, sequence: self.u64()? };
-            if !id.is_of_packet() {
+            if !is_one(*id) {
                 return Err(Malformed::Name);
             }
         }

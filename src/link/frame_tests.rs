@@ -77,6 +77,9 @@ fn names_of_packets_as_bytes() {
     assert_eq!(refused(|bytes| bytes[21] = 0), Err(Malformed::Name), "no id at all");
     assert_eq!(refused(|bytes| bytes[21] = 5), Err(Malformed::Name), "more than there can be");
     assert_eq!(refused(|bytes| bytes[30] = 0), Err(Malformed::Name), "not of a packet");
+    let place = Names::new(MessageId { node: 1, shard: 2, sequence: 3 });
+    let given = Publish { share: Some(("$share/g/f", false)), name: Some(Name::Packet(place)), ..publish() };
+    assert!(DataFrame::decode(&bytes(&DataFrame::Publish(given)), MAX).is_ok(), "it may have had another place");
 }
 
 #[test]
@@ -107,8 +110,38 @@ fn an_orphan_and_a_copy_as_bytes() {
 }
 
 #[test]
+fn a_question_as_bytes() {
+    let ids = Names::new(MessageId { node: 1, shard: 2, sequence: 3 });
+    let ask = Ask { sequence: 8, behind: None, rank: None, share: "$share/g/f", ids };
+    let expected = b"\0\0\0\x29\x05\0\0\0\0\0\0\0\x08\0\0\x0a$share/g/f\x01\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03";
+    let plain = bytes(&DataFrame::Ask(ask));
+    assert_eq!(plain, expected);
+    let refused = |at: usize, value: u8| {
+        let mut bytes = plain.clone();
+        bytes[at] = value;
+        DataFrame::decode(&bytes, MAX).map(|_| ())
+    };
+    assert_eq!((refused(13, 2), refused(14, 2)), (Err(Malformed::Choice(2)), Err(Malformed::Choice(2))));
+    assert_eq!(refused(26, 0), Err(Malformed::Name));
+    assert_eq!(refused(26, 2), Err(Malformed::Short));
+    assert_eq!(refused(3, 0x28), Err(Malformed::Short));
+    let longer = [&plain[..], &[0]].concat();
+    assert!(DataFrame::decode(&longer, MAX).is_ok());
+    assert_eq!(DataFrame::decode(&[&[0, 0, 0, 0x2a], &longer[4..]].concat(), MAX), Err(Malformed::Surplus));
+}
+
+#[test]
 fn small_frames_come_back() {
+    let ask = Ask {
+        sequence: 9,
+        behind: Some((7, u64::MAX)),
+        rank: Some([8, 1, 2]),
+        share: "$share/g/t",
+        ids: names(Names::MAX),
+    };
     for frame in [
+        DataFrame::Ask(ask),
+        DataFrame::Ask(Ask { behind: None, ..ask }),
         DataFrame::Mark { sequence: 3, index: u64::MAX },
         DataFrame::Copy { sequence: 6, entries: &[1, 2] },
         DataFrame::Copy { sequence: 7, entries: &[] },

@@ -197,6 +197,8 @@ pub struct ShardMetrics {
     /// the case that these nodes die.
     pub shares_refused: Counter,
     pub shares_forgotten: Counter,
+    /// Messages of QoS 2 of which all nodes were asked whether a member has them.
+    pub shares_asked: Counter,
     /// Answers about such messages that cannot be said once more.
     pub share_answers_forgotten: Counter,
     /// Messages of share groups that this shard keeps until they are settled, and their bytes. No counts of what has happened.

@@ -142,6 +142,8 @@ pub struct Message {
     pub expires_at: Option<u64>,
     /// The client id of the publisher, for No Local [MQTT-3.8.3-3]. A Will has its client's.
     pub publisher: Arc<str>,
+    /// Of one for a share group: what the QoS 2 packet is known by that brought it, beside its place in a stream.
+    pub name: Option<MessageId>,
 }
 
 impl Message {

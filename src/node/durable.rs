@@ -17,6 +17,7 @@ use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovere
 
 use crate::cluster::copies::CopyHeader;
 use crate::cluster::copies::receiving::Copied;
+use crate::cluster::share_groups::SharedMessage;
 use crate::config::{self, Config};
 use crate::journal::{self, Header, Mark};
 use crate::mqtt::MessageId;
@@ -234,7 +235,7 @@ struct Found {
     marks: Vec<(ItemId, Mark)>,
     copies: Vec<(OwnerId, CopyHeader, Vec<RecoveredItem>)>,
     /// The messages for share groups that sessions have.
-    shared: HashSet<MessageId>,
+    shared: HashSet<SharedMessage>,
 }
 
 impl Found {

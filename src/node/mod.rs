@@ -349,6 +349,7 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         grant: if config.cluster.is_some() { Grant::none() } else { Grant::always() },
         cluster_index: Default::default(),
         wills_seen: Default::default(),
+        shares_had: Default::default(),
         unsettled: Default::default(),
         patience: config.cluster.as_ref().map(|cluster| deadlines(&cluster.timers)).unwrap_or_default(),
     }

@@ -42,6 +42,7 @@ fn message(name: &str, value: String, retained: bool) -> Message {
         retain: retained,
         expires_at: None,
         publisher: "".into(),
+        name: None,
     }
 }
 

@@ -114,6 +114,7 @@ impl<'a> Outgoing<'a> {
                 retain: self.retain,
                 expires_at: self.expires_at,
                 publisher: self.publisher.clone(),
+                name: None,
             })
         })
     }
@@ -218,7 +219,7 @@ impl Session {
         let Some(packet_id) = packet_id else { return };
         let position = self.take_position();
         let keep = self.persists() || self.owner.is_some() || delivery.share.is_some();
-        let queued = keep.then(|| queued(position, outgoing, delivery, qos));
+        let queued = keep.then(|| queued(position, outgoing, delivery, qos)).map(|queued| settle_sent(turn, queued));
         if let Some(queued) = &queued {
             self.put(turn, position, Item::Message { queued, packet_id: Some(packet_id) });
         }
@@ -447,6 +448,7 @@ impl Session {
         };
         let position = queued.position;
         self.put(turn, position, Item::Message { queued: &queued, packet_id: Some(packet_id) });
+        let queued = settle_sent(turn, queued);
         let stage = sent_stage(queued.qos);
         let keep = self.persists() || self.owner.is_some() || queued.share.is_some();
         self.window.push(Inflight { packet_id, stage, position, queued: keep.then_some(queued) });
@@ -529,6 +531,15 @@ pub(super) fn settle<J: Journal>(turn: &mut Turn<'_, J>, queued: &Queued) {
     {
         turn.journal.settled(message.id);
     }
+}
+
+/// A message of QoS 2 that has been sent goes to no other member, whatever becomes of this one [MQTT-4.8.2-5]: nobody has to keep it.
+fn settle_sent<J: Journal>(turn: &mut Turn<'_, J>, queued: Queued) -> Queued {
+    if queued.qos != QoS::ExactlyOnce {
+        return queued;
+    }
+    settle(turn, &queued);
+    Queued { awaited: false, ..queued }
 }
 
 fn sent_stage(qos: QoS) -> Stage {

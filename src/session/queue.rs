@@ -322,7 +322,7 @@ impl Queue {
     }
 
     /// Takes out every message for which `wanted` holds, each QoS lane in order.
-    pub fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
+    pub fn take(&mut self, mut wanted: impl FnMut(&Queued) -> bool) -> Vec<Queued> {
         let mut taken = Vec::new();
         self.front_ends(0);
         for lane in [&mut self.kept, &mut self.qos0] {

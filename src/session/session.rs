@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use holdfast_storage::OwnerId;
 
+use crate::limits;
 use crate::mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::import::Held;
@@ -260,6 +261,21 @@ impl Session {
         }
         given.retain(|queued| queued.qos != QoS::AtMostOnce);
         given
+    }
+
+    /// Takes out what of an inherited session is perhaps another member's: messages of share groups of QoS 2 that were never sent. Its home may have been about to give them to
+    /// others, from the oldest on, and so much at the most.
+    pub fn take_doubtful(&mut self) -> Vec<Queued> {
+        let mut left = (limits::DOUBTFUL_MAX, limits::DOUBTFUL_BYTES_MAX);
+        if !self.queue.holds_shared() {
+            return Vec::new();
+        }
+        self.queue.take(|queued| {
+            let is_shared = queued.share.is_some() && queued.qos == QoS::ExactlyOnce;
+            let taken = is_shared && left.0 > 0 && left.1 >= queued.size();
+            left = if taken { (left.0 - 1, left.1 - queued.size()) } else { left };
+            taken
+        })
     }
 
     /// The packet leaves the window: it is not sent again either.

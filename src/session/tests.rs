@@ -240,6 +240,7 @@ fn message(payload: &str, qos: QoS) -> Arc<Message> {
         retain: false,
         expires_at: None,
         publisher: "publisher".into(),
+        name: None,
     })
 }
 
@@ -565,10 +566,10 @@ fn who_keeps_a_message_for_a_member_is_told_when_the_member_is_done_with_it() {
         deliver(&mut bench, sequence, qos, awaited);
     }
     (4..=6).for_each(|sequence| deliver(&mut bench, sequence, AtLeastOnce, true));
-    assert_eq!(told(&mut bench), [4], "the queue holds two, and the oldest made room");
+    assert_eq!(told(&mut bench), [2, 4], "of QoS 2 when it is sent; the queue holds two, and the oldest made room");
     bench.ack("puback", 1);
     bench.ack("pubrec", 2);
-    assert_eq!(told(&mut bench), [1, 2], "a message of QoS 2 is received when it is acknowledged for the first time");
+    assert_eq!(told(&mut bench), [1]);
     bench.ack("puback", 3);
     bench.ack("pubcomp", 2);
     assert!(told(&mut bench).is_empty(), "nobody waits for the third");

@@ -69,5 +69,6 @@ pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Op
         retain: publish.retain,
         expires_at: publish.properties.message_expiry_interval().map(|secs| now + u64::from(secs) * 1000),
         publisher: client_id.clone(),
+        name: None,
     })
 }

@@ -27,6 +27,7 @@ use holdfast_raft::NodeId;
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Home;
 use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
+use crate::cluster::share_groups::SharedMessage;
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, Publish};
 use crate::mqtt::{MessageId, Names, QoS};
@@ -112,6 +113,11 @@ pub(super) struct FromPeers {
 impl FromPeers {
     pub fn has_dirty(&self) -> bool {
         !self.dirty.is_empty()
+    }
+
+    /// Whether a frame has to wait.
+    pub fn has_waiting(&self) -> bool {
+        self.streams.iter().any(|(_, stream)| stream.waits)
     }
 }
 
@@ -381,6 +387,11 @@ impl Shard {
                         self.is_new(of, sequence);
                     }
                 }
+                DataFrame::Ask(ask) => {
+                    if self.is_new(of, ask.sequence) {
+                        self.answer_question(of, &ask);
+                    }
+                }
                 DataFrame::Void { sequence } => _ = self.is_new(of, sequence),
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
@@ -417,7 +428,7 @@ impl Shard {
         if *stream.publisher != *publish.publisher {
             stream.publisher = publish.publisher.into();
         }
-        let publisher = stream.publisher.clone();
+        let (publisher, from) = (stream.publisher.clone(), stream.node);
         let place = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
         let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
         let mut names = None;
@@ -425,9 +436,11 @@ impl Shard {
             Some(Name::Will { client, epoch }) if only.is_none() && !self.shared.wills_seen.note(client, epoch) => {
                 return;
             }
-            Some(Name::Packet(of_packet)) if publish.share.is_none() => names = Some(of_packet),
+            Some(Name::Packet(of_packet)) => names = Some(of_packet),
             _ => {}
         }
+        // What goes to a member is answered by its place.
+        let of_share = names.take_if(|_| publish.share.is_some());
         let id = names.as_ref().map_or(place, Names::current);
         let expires_at = publish.remaining_secs.map(|secs| self.now + u64::from(secs) * 1000);
         let (qos, retain) = (publish.qos, publish.retain);
@@ -448,10 +461,12 @@ impl Shard {
         self.note_seen(id);
         match (publish.share, only) {
             // A member has it since before this process began.
-            (Some(_), _) if publish.resend && self.shared_before.0.contains(&id) => {
+            (Some((share, _)), _)
+                if publish.resend && self.shared_before.0.contains(&SharedMessage::new(share, id)) =>
+            {
                 self.answer_peer(of, AnswerFrame::Settled { sequence: id.sequence });
             }
-            (Some((share, detached)), _) => self.share_from_peer(share, detached, &outgoing),
+            (Some(share), _) => self.share_from_peer(share, &outgoing, (from, of_share)),
             (None, Some((orphan, earlier))) => {
                 let earlier = [MessageId { sequence: earlier, ..place }];
                 self.route_to_inherited(&outgoing, orphan, names.as_ref().map_or(&earlier, Names::all));

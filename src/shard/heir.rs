@@ -23,6 +23,7 @@ use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Pass
 use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::route_commands;
+use crate::cluster::share_groups::Rank;
 use crate::journal;
 use crate::mqtt::MessageId;
 use crate::session::{Seen, Session};
@@ -172,6 +173,7 @@ impl Shard {
     pub(super) fn copy_came(&mut self, home: Home, sequence: u64, entries: &[u8]) -> io::Result<()> {
         let malformed = |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         let entries = journal::read_copy(entries, self.now).map_err(|error| malformed(&error))?;
+        self.note_done_with(home, &self.heir.copies, &entries);
         let shared = &self.shared;
         let writes = self.heir.copies.handle(home, sequence, entries, || shared.next_owner());
         let writes = writes.map_err(|error| {
@@ -396,6 +398,8 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
+        let rank = life.map(|life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 });
+        self.note_inherited(items.values(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
@@ -408,6 +412,9 @@ impl Shard {
         let missed = life.map_or_else(Vec::new, |life| seen.missed_of(life.0.tag(), here));
         slot.session.add_missed(&mut turn, &missed, here);
         slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
+        if let Some(rank) = rank {
+            self.ask_for_doubtful(session, owner, rank);
+        }
         self.metrics().sessions_inherited.add(1);
     }
 

@@ -371,6 +371,7 @@ mod tests {
             retain: false,
             expires_at: None,
             publisher: "p".into(),
+            name: None,
         });
         Event::Publish { message, earlier: Box::default(), leg: None }
     }

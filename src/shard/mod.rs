@@ -14,6 +14,7 @@
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
 
 mod answers;
+mod asking;
 pub mod clock;
 mod connecting;
 mod connection;
@@ -58,7 +59,7 @@ use holdfast_storage::{OwnerId, Storage};
 
 use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::session_move::SessionFrame;
-use crate::cluster::share_groups::ShareGroups;
+use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{MessageId, ReasonCode};
@@ -180,9 +181,9 @@ pub struct Shard {
     by_owner: HashMap<OwnerId, SessionKey>,
     keeping: Keeping,
     /// The messages for share groups that sessions had when the process began, and until when it matters.
-    shared_before: (Arc<HashSet<MessageId>>, u64),
-    /// Messages that were given back and have to be read before anybody can be offered them.
-    offered: HashMap<Ticket, Vec<Queued>>,
+    shared_before: (Arc<HashSet<SharedMessage>>, u64),
+    /// Messages that were given back and have to be read before anybody can be offered them, or asked for those that were inherited.
+    offered: HashMap<Ticket, (Vec<Queued>, Option<Rank>)>,
     connections: Slab<Connection>,
     next_serial: u64,
     index: ShardIndex,
@@ -247,6 +248,7 @@ impl Shard {
         defers: bool,
     ) -> Shard {
         let shards = shared.mailboxes.len();
+        let stream = MessageId { node: shared.node_tag, shard: id, sequence };
         Shard {
             id,
             now: shared.clock.now(),
@@ -272,7 +274,7 @@ impl Shard {
             from_peers: FromPeers::default(),
             heir: Heir::new(shards),
             named: Named::default(),
-            share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered),
+            share_groups: ShareGroups::new(sharing::bounds(shared.clustered), shared.clustered, stream),
             shares_full: false,
             moves: Moves::default(),
             flapping: Flapping::default(),

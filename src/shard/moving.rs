@@ -364,7 +364,7 @@ impl Shard {
         if dropped > 0 {
             info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
         }
-        let shares = self.share_groups.registered(self.now, &self.peers.nodes());
+        let shares = self.share_groups.registered(self.now, &self.peers.nodes(), self.keeping.has_copies());
         self.carry_out_shares(shares);
     }
 

@@ -76,6 +76,7 @@ impl Shard {
         } else if hears == Hears::InTime {
             self.forget_copies(life.0);
         }
+        self.note_death((life.0.tag(), life.1));
         // What was waited for may be known now.
         self.resume_links();
     }
@@ -200,8 +201,10 @@ impl Shard {
 impl Shard {
     /// Whether a frame of another node is to wait until all that this node inherits is in its index.
     pub(super) fn must_wait(&self, frame: &DataFrame<'_>) -> bool {
-        let DataFrame::Publish(frame::Publish { orphan: Some(orphan), .. }) = frame else {
-            return false;
+        let orphan = match frame {
+            DataFrame::Publish(frame::Publish { orphan: Some(orphan), .. }) => orphan,
+            DataFrame::Ask(ask) => return self.is_behind(ask.behind),
+            _ => return false,
         };
         // The other node knows of the death before this one.
         let lives =

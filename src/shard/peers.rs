@@ -90,6 +90,8 @@ pub(super) struct Peers {
     short: u64,
     /// The dead whose heirs have not all inherited yet.
     pub orphans: Orphans,
+    /// The last death that this shard has heard of: of the node of that tag, in that incarnation. Others hear of them in the same order.
+    pub last_death: Option<(u64, u64)>,
     serial: u64,
 }
 
@@ -246,7 +248,8 @@ impl Shard {
         lost.into_iter().for_each(|promise| self.answered(promise));
         self.lose_heir(slot);
         self.read_waiting(std::mem::take(&mut peer.waiting));
-        let shares = self.share_groups.node_gone(self.now, node, unsent);
+        let asks = heirs.is_some() && self.keeping.has_copies();
+        let shares = self.share_groups.node_gone(self.now, node, unsent, asks);
         self.carry_out_shares(shares);
         let owed = Owed { incarnation: peer.incarnation, bytes: 0, stuck_ms: 0 };
         self.control.owed(self.id, node, owed);

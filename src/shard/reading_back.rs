@@ -6,10 +6,10 @@ use std::sync::Arc;
 use holdfast_storage::{ItemId, OwnerId};
 use tracing::error;
 
-use crate::cluster::share_groups::{Keeper, Offer};
+use crate::cluster::share_groups::{Keeper, Offer, Rank};
 use crate::journal;
 use crate::metrics;
-use crate::mqtt::Message;
+use crate::mqtt::{Message, Names};
 use crate::session::{Position, Queued};
 use crate::subscriptions::SessionKey;
 
@@ -45,13 +45,22 @@ impl Shard {
 
     /// Asks for messages that a session gave back.
     pub(super) fn read_back_to_offer(&mut self, owner: OwnerId, given: Vec<Queued>) {
+        self.read_back_given(owner, given, None);
+    }
+
+    /// Asks for messages of a session that was inherited, and which may be another member's.
+    pub(super) fn read_back_to_ask(&mut self, owner: OwnerId, given: Vec<Queued>, rank: Rank) {
+        self.read_back_given(owner, given, Some(rank));
+    }
+
+    fn read_back_given(&mut self, owner: OwnerId, given: Vec<Queued>, rank: Option<Rank>) {
         let Some(storage) = self.keeping.storage() else {
             return;
         };
         self.next_ticket += 1;
         let wanted = given.iter().map(|queued| (owner, queued.position)).collect();
         storage.load(self.id.into(), self.next_ticket, wanted);
-        self.offered.insert(self.next_ticket, given);
+        self.offered.insert(self.next_ticket, (given, rank));
     }
 
     /// The storage has read what was asked for.
@@ -61,7 +70,7 @@ impl Shard {
             (owner, item, message)
         });
         match self.offered.remove(&ticket) {
-            Some(given) => self.offer_read_back(given, bodies.collect()),
+            Some((given, rank)) => self.offer_read_back(given, rank, bodies.collect()),
             None => {
                 if let Some(bodies) = self.read_back_to_copy(ticket, bodies.collect()) {
                     self.send_read_back(bodies);
@@ -91,13 +100,23 @@ impl Shard {
         self.go_on_giving(session, WaitsFor::ReadBack);
     }
 
-    fn offer_read_back(&mut self, given: Vec<Queued>, bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>) {
+    fn offer_read_back(
+        &mut self,
+        given: Vec<Queued>,
+        rank: Option<Rank>,
+        bodies: Vec<(OwnerId, ItemId, Option<Arc<Message>>)>,
+    ) {
         for (queued, (owner, item, message)) in given.into_iter().zip(bodies) {
             let from = Some((owner, item));
             match (queued.share, message) {
                 (Some(share), Some(message)) => {
                     self.keeping.close_section();
-                    self.offer(Offer::new(share, message, Keeper::Here).with_item(from));
+                    let known_by = Names::new(message.id);
+                    let offer = Offer::new(share, message, Keeper::Here).with_item(from);
+                    match rank {
+                        Some(_) => self.share_groups.ask(offer, known_by, rank),
+                        None => self.offer(offer),
+                    }
                 }
                 _ => {
                     self.metrics().dropped(metrics::DropReason::Damaged, 1);

@@ -8,6 +8,7 @@ use holdfast_raft::Command;
 use holdfast_storage::{ItemId, OwnerId};
 
 use crate::cluster::copies::receiving::Copies;
+use crate::cluster::share_groups::SharedMessage;
 use crate::limits;
 use crate::mqtt::MessageId;
 use crate::session::{Position, Queued, Restored, Session};
@@ -39,7 +40,7 @@ pub struct Stored {
     /// Copies of the sessions of shards of other nodes.
     pub copies: Copies,
     /// The messages for share groups that are in any session of the node.
-    pub shared: Arc<HashSet<MessageId>>,
+    pub shared: Arc<HashSet<SharedMessage>>,
 }
 
 /// Routes that are proposed together.

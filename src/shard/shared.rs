@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use holdfast_raft::NodeId;
 use holdfast_storage::OwnerId;
 
+use crate::cluster::share_groups::{Had, Rank, SharedMessage};
 use crate::metrics::Metrics;
 use crate::retained::{self, HybridClock};
 use crate::session;
@@ -61,6 +62,8 @@ pub struct Shared {
     pub cluster_index: ClusterIndex,
     /// Wills of which somebody may publish a second copy.
     pub wills_seen: WillsSeen,
+    /// What members of share groups here have.
+    pub shares_had: SharesHad,
     /// Filters that not every node routes yet.
     pub unsettled: Unsettled,
     /// How long each wait of a cluster may take.
@@ -100,6 +103,42 @@ impl WillsSeen {
         {
             wills.seen.remove(&oldest);
         }
+    }
+}
+
+/// The messages of QoS 2 that members of share groups on this node have, or have had.
+#[derive(Debug, Default)]
+pub struct SharesHad(Mutex<Had>);
+
+impl SharesHad {
+    /// See [`Had::note`].
+    pub fn note(&self, known_by: impl Iterator<Item = SharedMessage>) {
+        self.0.lock().note(known_by);
+    }
+
+    /// See [`Had::note_asked`].
+    pub fn note_asked(&self, message: SharedMessage, rank: Rank) {
+        self.0.lock().note_asked(message, rank);
+    }
+
+    /// See [`Had::forget`].
+    pub fn forget(&self, message: SharedMessage) {
+        self.0.lock().forget(message);
+    }
+
+    /// See [`Had::has`].
+    pub fn has(&self, message: SharedMessage, asks: Option<Rank>) -> bool {
+        self.0.lock().has(message, asks)
+    }
+
+    /// A shard knows that the incarnation of the node of that tag is dead.
+    pub fn note_death(&self, shard: ShardId, death: (u64, u64)) {
+        self.0.lock().note_death(shard, death);
+    }
+
+    /// Whether all `shards` of this node know of a death, if it has heard of it at all.
+    pub fn is_known_to_all(&self, death: (u64, u64), shards: usize) -> bool {
+        self.0.lock().is_known_to_all(death, shards)
     }
 }
 

@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 
 use crate::cluster::share_groups::{Action, Actions, Bounds, Choice, Dropped, Keeper, Offer, Refusals, Wanted, choose};
 use crate::limits;
-use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER};
+use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, Name};
 use crate::metrics::DropReason;
-use crate::mqtt::{Message, MessageId, QoS};
+use crate::mqtt::{Message, MessageId, Names, QoS};
 use crate::session::{Delivery, Outgoing, ShareText, SubscriptionIds};
 use crate::subscriptions::{NodeSlot, Picked, SessionKey};
 use crate::topic::TopicFilter;
@@ -48,6 +48,12 @@ pub(super) fn bounds(clustered: bool) -> Bounds {
     }
 }
 
+/// What a message is known by on its way to another node, beside its place: the name of the packet that brought it and, if a session has given it back, its place there.
+fn name_of(message: &Message, given_back: bool) -> Option<Name<'static>> {
+    let place = given_back.then_some(message.id);
+    Names::from_ids(place.into_iter().chain(message.name)).map(Name::Packet)
+}
+
 /// At the node of the publisher.
 impl Shard {
     pub(super) fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
@@ -69,6 +75,12 @@ impl Shard {
             return false;
         }
         let message = self.shared_message(outgoing);
+        let earlier = Names::from_ids(outgoing.earlier.iter().copied());
+        if let Some(earlier) = earlier.filter(|_| outgoing.qos == QoS::ExactlyOnce) {
+            let shares = picked.into_iter().map(|pick| pick.share).chain(away.into_iter().map(|(share, _)| share));
+            self.ask_for_each(shares, &message, earlier);
+            return true;
+        }
         for pick in picked {
             // Whom it goes to in the end is not known yet, and so is whether that session is kept.
             let leg = self.keeping.open_leg(self.id);
@@ -83,11 +95,20 @@ impl Shard {
         true
     }
 
+    /// Members may have the message as one of `earlier`, which a dead node has given them.
+    fn ask_for_each(&mut self, shares: impl Iterator<Item = Arc<str>>, message: &Arc<Message>, earlier: Names) {
+        for share in shares {
+            let leg = self.keeping.open_remote_leg(self.id);
+            self.share_groups.ask(Offer::new(share, message.clone(), Keeper::Here).with_leg(leg), earlier, None);
+        }
+    }
+
     /// What goes to share groups has a place in the stream of its shard, whatever name it has beside that.
     fn shared_message(&mut self, outgoing: &Outgoing<'_>) -> Arc<Message> {
         let message = outgoing.message();
         if outgoing.id.is_of_packet() {
-            return Arc::new(Message { id: self.next_message_id(), ..(**message).clone() });
+            let name = Some(outgoing.id);
+            return Arc::new(Message { id: self.next_message_id(), name, ..(**message).clone() });
         }
         message.clone()
     }
@@ -122,10 +143,17 @@ impl Shard {
     }
 
     /// Carries a message where it goes, if that is not to a member on this node.
-    fn carry(&mut self, choice: Choice, offer: Offer<Leg>) {
+    fn carry(&mut self, choice: Choice, mut offer: Offer<Leg>) {
         match choice {
             Choice::There(slot, wanted) => self.give_to_node(slot, wanted, offer),
+            Choice::Refuse if offer.is_kept() && self.is_left_by_origin(&offer.message) => {
+                // Should it live after all, it hears that it need not look for another member itself.
+                self.answer_origin(offer.message.id, ShareAnswer::Settled);
+                offer.keeper = Keeper::Here;
+                self.offer(offer);
+            }
             Choice::Refuse if offer.is_kept() => {
+                self.note_refused(&offer.share, &offer.message);
                 self.answer_origin(offer.message.id, ShareAnswer::Refused);
                 self.delivered(offer.leg, offer.from);
             }
@@ -151,7 +179,7 @@ impl Shard {
         };
         let sequence = self.next_message_id().sequence;
         let outgoing = Outgoing::from_message(&offer.message);
-        let mut frame = frame_of(&outgoing, self.now, None);
+        let mut frame = frame_of(&outgoing, self.now, name_of(&offer.message, offer.from.is_some()));
         frame.sequence = sequence;
         frame.share = Some((&offer.share, wanted == Wanted::Any));
         self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
@@ -167,7 +195,7 @@ impl Shard {
     pub(super) fn give_again(&mut self, slot: NodeSlot, node: NodeId) {
         for (sequence, wanted, share, message) in self.share_groups.resend(node) {
             let outgoing = Outgoing::from_message(&message);
-            let mut frame = frame_of(&outgoing, self.now, None);
+            let mut frame = frame_of(&outgoing, self.now, name_of(&message, false));
             (frame.sequence, frame.resend) = (sequence, true);
             frame.share = Some((&share, wanted == Wanted::Any));
             self.push_leg(slot, sequence, None, &DataFrame::Publish(frame));
@@ -181,6 +209,10 @@ impl Shard {
                 Action::Offer(offer) => {
                     self.keeping.close_section();
                     self.offer(offer);
+                }
+                Action::Ask(number) => {
+                    self.keeping.close_section();
+                    self.ask_everybody(number);
                 }
                 Action::Answer(leg) => self.reply(leg),
                 Action::Delete((owner, item)) => {
@@ -215,6 +247,10 @@ impl Shard {
     pub(super) fn look_after_shares(&mut self) {
         if !self.shared_before.0.is_empty() && self.now > self.shared_before.1 {
             self.shared_before = Default::default();
+        }
+        // What has been held back may be known to all shards now.
+        if self.from_peers.has_waiting() {
+            self.resume_links();
         }
         let actions = self.share_groups.tick(self.now);
         if !actions.is_empty() {
@@ -285,6 +321,9 @@ impl Shard {
             subscription_ids: ids.as_slice(),
             share: Some(ShareText { text: &share, awaited }),
         };
+        if !elsewhere {
+            self.note_had(&share, &message, None);
+        }
         self.keeping.begin_leg(offer.leg);
         self.deliver_to(session, &Outgoing::from_message(&message), delivery);
         if elsewhere && !awaited && message.qos != QoS::AtMostOnce {
@@ -304,11 +343,22 @@ impl Shard {
     }
 
     /// A message for a member here that another node has picked this one for.
-    pub(super) fn share_from_peer(&mut self, share: &str, detached: bool, outgoing: &Outgoing<'_>) {
+    pub(super) fn share_from_peer(
+        &mut self,
+        (share, detached): (&str, bool),
+        outgoing: &Outgoing<'_>,
+        (from, known_by): (NodeId, Option<Names>),
+    ) {
         let wanted = if detached { Wanted::Any } else { Wanted::Connected };
         let leg = self.keeping.open_leg(self.id);
-        let offer = Offer::new(share.into(), outgoing.message().clone(), Keeper::Elsewhere(wanted)).with_leg(leg);
-        self.offer(offer);
+        let mut message = outgoing.message().clone();
+        let known_by = known_by.as_ref().map_or(&[][..], Names::all);
+        if let Some(name) = known_by.iter().find(|id| id.is_of_packet()) {
+            Arc::make_mut(&mut message).name = Some(*name);
+        }
+        let place = known_by.iter().find(|id| !id.is_of_packet());
+        self.note_had(share, &message, place.map(|place| (from.tag(), *place)));
+        self.offer(Offer::new(share.into(), message, Keeper::Elsewhere(wanted)).with_leg(leg));
     }
 
     /// A message of a member that is not connected is safe now: it goes to another one if there is one, and stays if not.

@@ -16,16 +16,16 @@ use crate::HEALED;
 const WINDOW: usize = 4;
 
 /// A publisher that keeps to the rules: what is under way when its connection ends goes on with the next one, in its order [MQTT-4.6.0-1].
-struct Publisher {
-    name: String,
+pub struct Publisher {
+    pub name: String,
     topic: String,
-    sent: usize,
+    pub sent: usize,
     /// By packet identifier and number, and whether PUBREC has come.
-    under_way: VecDeque<(u16, usize, bool)>,
+    pub under_way: VecDeque<(u16, usize, bool)>,
 }
 
 impl Publisher {
-    fn new(on: &ClusterStage<'_>, name: &str) -> Self {
+    pub fn new(on: &ClusterStage<'_>, name: &str) -> Self {
         let topic = on.topic(&format!("q/{name}"));
         Self { name: name.to_owned(), topic, sent: 0, under_way: VecDeque::new() }
     }
@@ -36,7 +36,7 @@ impl Publisher {
 
     /// Goes on until so many messages have been taken to their end, or the connection ends.
     #[track_caller]
-    fn go_on(&mut self, client: &mut Client, until: usize) {
+    pub fn go_on(&mut self, client: &mut Client, until: usize) {
         let mut bytes = Vec::new();
         for (packet_id, number, received) in &self.under_way {
             if *received {
@@ -202,7 +202,7 @@ impl<'c> World<'c> {
     }
 }
 
-fn others(node: usize) -> Vec<usize> {
+pub fn others(node: usize) -> Vec<usize> {
     [0, 1, 2].into_iter().filter(|other| *other != node).collect()
 }
 

@@ -29,6 +29,7 @@ mod properties;
 mod restarts;
 mod retained;
 mod secured;
+mod shared_once;
 mod shares;
 mod stopping;
 mod subscribing;

@@ -197,6 +197,11 @@ impl Copies {
         }
     }
 
+    /// The value of an item, if the copy of its session has it.
+    pub fn value(&self, home: Home, owner: OwnerId, item: ItemId) -> Option<&Value> {
+        self.homes.get(&home)?.sessions.get(&owner)?.items.get(&item)
+    }
+
     /// The nodes that have copies here.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let mut last = None;

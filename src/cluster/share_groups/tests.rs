@@ -24,6 +24,9 @@ struct World {
     there: Vec<(Slot, ShareMembers)>,
     /// Whether the only member on this node is between two nodes.
     moves: bool,
+    /// The other nodes that are asked, and what members on this one have.
+    live: Vec<u64>,
+    had: Vec<u64>,
     done: Vec<String>,
 }
 
@@ -38,12 +41,14 @@ impl World {
             doubt_ms: 9_000,
         };
         World {
-            groups: ShareGroups::new(bounds, false),
+            groups: ShareGroups::new(bounds, false, Default::default()),
             now: 0,
             sequence: 0,
             here: None,
             there: Vec::new(),
             moves: false,
+            live: Vec::new(),
+            had: Vec::new(),
             done: Vec::new(),
         }
     }
@@ -84,10 +89,30 @@ impl World {
         }
     }
 
+    /// Asks all that have members, and this node: what it has itself is said by `has`.
+    fn ask(&mut self, number: u64) {
+        let (_, ids, _) = self.groups.question(number).expect("it is open");
+        let ids: Vec<u64> = ids.all().iter().map(|id| id.sequence).collect();
+        if ids.iter().any(|id| self.had.contains(id)) {
+            self.done.push(format!("{ids:?} is here"));
+            let actions = self.groups.is_had(number);
+            return self.carry_out(actions);
+        }
+        let mut frames = Vec::new();
+        for node in self.live.clone() {
+            self.sequence += 1;
+            self.done.push(format!("ask {node} for {ids:?} as {}", self.sequence));
+            frames.push((NodeId(node.into()), self.sequence));
+        }
+        let actions = self.groups.asked(number, frames);
+        self.carry_out(actions);
+    }
+
     fn carry_out(&mut self, actions: Actions<char>) {
         for action in actions {
             match action {
                 Action::Offer(offer) => self.offer(offer),
+                Action::Ask(number) => self.ask(number),
                 Action::Answer(leg) => self.done.push(format!("answer {leg}")),
                 Action::Delete((_, item)) => self.done.push(format!("delete {}", item as u8 as char)),
                 Action::Dropped(why) => self.done.push(format!("dropped {why:?}")),
@@ -120,7 +145,18 @@ impl World {
             "accepted" => self.groups.accepted(node(1), number(2)),
             "settled" => self.groups.settled(node(1), number(2)),
             "refused" => self.groups.refused((node(1), number(1) as Slot), number(2)),
-            "gone" => self.groups.node_gone(self.now, node(1), words.get(3).map(|_| number(3))),
+            "live" => return self.live = (1..words.len()).map(number).collect(),
+            "has" => return self.had.push(number(1)),
+            "again" => {
+                let ids = Names::new(MessageId { sequence: number(3), ..Default::default() });
+                let offer = Offer::new(SHARE.into(), message(words[1], QoS::ExactlyOnce), Keeper::Here);
+                self.groups.ask(offer.with_leg(letter(words[1])), ids, None);
+                Actions::new()
+            }
+            "gone" => {
+                let unsent = words.iter().position(|word| *word == "unsent").map(|at| number(at + 1));
+                self.groups.node_gone(self.now, node(1), unsent, words.contains(&"heirs"))
+            }
             "up" => {
                 let again = self.groups.resend(node(1)).into_iter();
                 let again = again
@@ -131,7 +167,7 @@ impl World {
             "expelled" => self.groups.expelled(),
             "registered" => {
                 let live: Vec<NodeId> = (1..words.len()).map(node).collect();
-                self.groups.registered(self.now, &live)
+                self.groups.registered(self.now, &live, !self.live.is_empty())
             }
             "shrink" => self.groups.shrink(),
             "after" => {
@@ -182,6 +218,7 @@ fn message(name: &str, qos: QoS) -> Arc<Message> {
         retain: false,
         expires_at: None,
         publisher: "publisher".into(),
+        name: None,
     })
 }
 
@@ -539,6 +576,105 @@ fn what_a_dead_node_may_have_goes_to_it_again_when_it_is_back() {
          welcomed 2 run 8 received 0 kept 2 => dropped NodeGone
          settled 2 2             =>
          settled 3 4             => answer c",
+    );
+    assert_eq!(kept, (0, 0));
+}
+
+#[test]
+fn what_a_dead_node_may_have_is_offered_when_nobody_has_it() {
+    // Its heirs are asked for what it has not settled, and who waits goes on to wait.
+    let kept = play(
+        "members 2 1
+         publish a qos2          => a to 2 as 1
+         publish b qos2          => b to 2 as 2
+         gives-back c qos2       => c to 2 as 3
+         accepted 2 1            => answer a
+         members 2 none
+         members 3 1
+         live 3 4
+         gone 2 unsent 3 heirs   => c to 3 as 4
+         after 100               => ask 3 for [1] as 5, ask 4 for [1] as 6, ask 3 for [2] as 7, ask 4 for [2] as 8
+         after 100               =>
+         refused 3 5             =>
+         settled 4 6             =>
+         refused 4 8             =>
+         refused 3 7             => b to 3 as 9
+         settled 3 9             => answer b
+         settled 3 4             => delete c",
+    );
+    assert_eq!(kept, (0, 0));
+}
+
+#[test]
+fn a_message_that_comes_again_is_asked_for_first() {
+    let kept = play(
+        "members here 1
+         live 2
+         again a as 7            =>
+         after 100               => ask 2 for [7] as 1
+         refused 2 1             => a here, answer a
+         has 8
+         again b as 8            =>
+         after 100               => [8] is here, answer b
+         live
+         again c as 9            =>
+         after 100               => c here, answer c",
+    );
+    assert_eq!(kept, (0, 0));
+}
+
+#[test]
+fn when_one_dies_that_was_asked_everybody_is_asked_again() {
+    // Who has said no may be its heir. What is said to the earlier question does not matter any more.
+    let kept = play(
+        "members 3 1
+         live 2 3
+         again a as 7            =>
+         after 100               => ask 2 for [7] as 1, ask 3 for [7] as 2
+         refused 3 2             =>
+         live 3
+         gone 2 heirs            =>
+         after 100               => ask 3 for [7] as 3
+         settled 3 2             =>
+         refused 2 1             =>
+         settled 3 3             => answer a",
+    );
+    assert_eq!(kept, (0, 0));
+}
+
+#[test]
+fn a_node_that_begins_anew_is_asked_again() {
+    play(
+        "welcomed 2 run 7 received 0 =>
+         live 2
+         again a as 7            =>
+         after 100               => ask 2 for [7] as 1
+         welcomed 2 run 7 received 0 =>
+         after 100               =>
+         welcomed 2 run 8 received 0 =>
+         after 100               => ask 2 for [7] as 2
+         settled 2 2             => answer a",
+    );
+}
+
+#[test]
+fn a_node_that_was_given_up_asks_when_it_has_registered() {
+    let kept = play(
+        "members 2 1
+         live 2 3
+         publish b qos2          => b to 2 as 1
+         accepted 2 1            => answer b
+         again a as 7            =>
+         after 100               => ask 2 for [7] as 2, ask 3 for [7] as 3
+         expelled                => answer a
+         gone 2 heirs            =>
+         after 100               =>
+         settled 3 3             =>
+         live 3
+         members 2 none
+         registered 3            => ask 3 for [7] as 4, ask 3 for [1] as 5
+         settled 3 4             =>
+         settled 3 5             =>",
     );
     assert_eq!(kept, (0, 0));
 }

@@ -25,6 +25,7 @@ fn message(sequence: u64, expires_at: Option<u64>) -> Arc<Message> {
         retain: false,
         expires_at,
         publisher: "p".into(),
+        name: None,
     })
 }
 

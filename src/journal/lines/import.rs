@@ -420,6 +420,7 @@ impl Import {
             retain: content.retain,
             expires_at: content.expires_at.map(time).transpose()?,
             publisher: content.publisher.into(),
+            name: None,
         })
     }
 }

@@ -71,6 +71,7 @@ fn message(position: Position, topic: &str, qos: u8, packet_id: Option<u16>, ids
         retain: false,
         expires_at: Some(10_500),
         publisher: "p".into(),
+        name: None,
     };
     let queued = Queued {
         position,

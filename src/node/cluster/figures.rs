@@ -71,6 +71,8 @@ fn of_shares(out: &mut Exposition, metrics: &Metrics) {
     let sum = |pick: fn(&ShardMetrics) -> &Counter| metrics.sum(pick) as f64;
     let help = "Messages of share groups that another node refused, as it had no member for them.";
     out.single("share_refusals_total", Kind::Counter, help, sum(|shard| &shard.shares_refused));
+    let help = "Messages of QoS 2 for share groups of which all nodes were asked whether a member has them, as a node had died.";
+    out.single("share_questions_total", Kind::Counter, help, sum(|shard| &shard.shares_asked));
     let help = "What is not kept any more of messages of share groups for the case that a node dies.";
     out.family("share_forgotten_total", Kind::Counter, help)
         .sample(&[("what", "message")], sum(|shard| &shard.shares_forgotten))

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, ControlState, Estate, NodeId};
+use holdfast_raft::{Command, ControlState, Estate, NodeId, ShareRoute};
 use parking_lot::Mutex;
 
 use crate::cluster::copies::inheriting::{Life, Passed, Without};
@@ -28,6 +28,8 @@ const INHERITING_MS: u64 = 30_000;
 struct Busy {
     heirs: Arc<[NodeId]>,
     since: u64,
+    /// Groups that have members among the sessions that are inherited.
+    shares: Vec<ShareRoute>,
 }
 
 /// See the module.
@@ -67,12 +69,25 @@ impl Heritage {
 
     pub fn node_died(&self, life: Life, heirs: &Arc<[NodeId]>, now: u64) {
         if !heirs.is_empty() {
-            self.heirs.lock().entry(life).or_insert_with(|| Busy { heirs: heirs.clone(), since: now });
+            self.heirs.lock().entry(life).or_insert_with(|| Busy {
+                heirs: heirs.clone(),
+                since: now,
+                shares: Vec::new(),
+            });
         }
     }
 
-    pub fn orphans_ended(&self, life: Life) {
-        self.heirs.lock().remove(&life);
+    /// The routes of the node's share groups are void. Whether they stay in the index until its heirs have its sessions: nobody is given anything by them, but
+    /// a message for such a group waits, and is not one without subscribers.
+    pub fn keeps_share(&self, node: NodeId, share: &ShareRoute) -> bool {
+        let mut heirs = self.heirs.lock();
+        let busy = heirs.iter_mut().find(|((dead, _), _)| *dead == node);
+        busy.map(|(_, busy)| busy.shares.push(share.clone())).is_some()
+    }
+
+    /// Returns the share groups that were kept.
+    pub fn orphans_ended(&self, life: Life) -> Vec<ShareRoute> {
+        self.heirs.lock().remove(&life).map(|busy| busy.shares).unwrap_or_default()
     }
 
     /// Whether a node is busy with what it has inherited.
@@ -261,6 +276,18 @@ mod tests {
         assert!(!heritage.is_inheriting(heir, 1_000 + INHERITING_MS));
         heritage.orphans_ended(life);
         assert!(!heritage.is_inheriting(heir, 1_000));
+    }
+
+    #[test]
+    fn share_groups_of_a_dead_node_are_kept_until_its_heirs_have_its_sessions() {
+        let heritage = Heritage::default();
+        let (share, life): (ShareRoute, _) = (("g".into(), "t".into()), (NodeId(9), 2));
+        heritage.node_died((NodeId(8), 1), &[].into(), 0);
+        assert!(!heritage.keeps_share(NodeId(8), &share), "nobody inherits from it");
+        heritage.node_died(life, &[NodeId(1)].into(), 0);
+        assert!(heritage.keeps_share(NodeId(9), &share));
+        let kept = heritage.orphans_ended(life);
+        assert!(kept == [share] && !heritage.keeps_share(NodeId(9), &kept[0]));
     }
 
     #[test]

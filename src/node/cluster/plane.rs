@@ -426,6 +426,7 @@ impl ClusterPlane {
                     .into_iter()
                     .for_each(|slot| cluster.set_share(&share_text(&share), &share.1, slot, members));
             }
+            Effect::ShareRouteRemoved { share, node } if self.heritage.keeps_share(node, &share) => {}
             Effect::ShareRouteRemoved { share, node } => {
                 known(node).into_iter().for_each(|slot| cluster.remove_share(&share_text(&share), &share.1, slot));
             }
@@ -436,7 +437,12 @@ impl ClusterPlane {
             }
             Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
                 if let Effect::OrphansEnded { node, incarnation } = effect {
-                    self.heritage.orphans_ended((node, incarnation));
+                    let shares = self.heritage.orphans_ended((node, incarnation));
+                    for (slot, share) in
+                        known(node).into_iter().flat_map(|slot| shares.iter().map(move |share| (slot, share)))
+                    {
+                        cluster.remove_share(&share_text(share), &share.1, slot);
+                    }
                 }
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }

@@ -66,6 +66,7 @@ fn message(id: MessageId, stamp: u64, topic: &str, payload: &'static str) -> Mes
         retain: true,
         expires_at: None,
         publisher: "p".into(),
+        name: None,
     }
 }
 

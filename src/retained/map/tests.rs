@@ -27,6 +27,7 @@ fn stamped(topic: &str, payload: &str, expires_at: Option<u64>, version: Version
         retain: true,
         expires_at,
         publisher: "publisher".into(),
+        name: None,
     })
 }
 

@@ -41,6 +41,7 @@ impl Node {
             retain: true,
             expires_at,
             publisher: "p".into(),
+            name: None,
         });
         assert_ne!(self.map.set(now, message.clone()), Change::Older, "what a client of the node publishes wins there");
         message

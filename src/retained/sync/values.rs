@@ -112,5 +112,6 @@ fn packet(source: &mut Source<'_>) -> Option<Message> {
         retain: publish.retain,
         expires_at: None,
         publisher: "".into(),
+        name: None,
     })
 }

@@ -28,6 +28,7 @@ fn message(sequence: u64) -> Arc<Message> {
         retain: false,
         expires_at: None,
         publisher: "p".into(),
+        name: None,
     })
 }
 

@@ -20,6 +20,7 @@ fn message(node: u64, shard: u16, sequence: u64) -> Arc<Message> {
         retain: false,
         expires_at: None,
         publisher: "p".into(),
+        name: None,
     })
 }
 
