@@ -65,7 +65,8 @@ impl Shard {
             let frames = slots_of(self.peers.all()).filter_map(|slot| {
                 let node = self.peers.node(slot)?;
                 let sequence = self.next_message_id().sequence;
-                let (behind, rank) = (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner]));
+                let (behind, rank) =
+                    (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner, rank.item]));
                 let ask = Ask { sequence, behind, rank, share: &share, ids };
                 self.push_leg(slot, sequence, None, &DataFrame::Ask(ask));
                 Some((node, sequence))
@@ -79,8 +80,11 @@ impl Shard {
     /// Another node asks.
     pub(super) fn answer_question(&mut self, of: StreamKey, ask: &Ask<'_>) {
         let sequence = ask.sequence;
-        let is_had =
-            self.has_had(ask.share, ask.ids.all(), ask.rank.map(|[home, node, owner]| Rank { home, node, owner }));
+        let is_had = self.has_had(
+            ask.share,
+            ask.ids.all(),
+            ask.rank.map(|[home, node, owner, item]| Rank { home, node, owner, item }),
+        );
         self.answer_peer(
             of,
             if is_had {

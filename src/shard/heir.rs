@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
-use holdfast_storage::{OwnerId, Value};
+use holdfast_storage::{ItemId, OwnerId, Value};
 use tracing::{info, warn};
 
 use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed};
@@ -192,14 +192,15 @@ impl Shard {
     }
 
     /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's.
-    fn note_inherited<'a>(&self, home: NodeId, values: impl Iterator<Item = &'a Value>, rank: Rank) {
-        for value in values.filter(|value| journal::is_shared_once(value)) {
+    fn note_inherited<'a>(&self, home: NodeId, items: impl Iterator<Item = (&'a ItemId, &'a Value)>, rank: Rank) {
+        for (item, value) in items.filter(|(_, value)| journal::is_shared_once(value)) {
             if !journal::is_unsent(value) {
                 self.note_sent(home, value);
                 continue;
             }
             let had = &self.shared.shares_had;
             had.note(journal::shared_message(value));
+            let rank = Rank { item: *item, ..rank };
             journal::shared_message(value).for_each(|message| had.note_asked(message.given_by(rank.home), rank));
         }
     }
@@ -397,8 +398,8 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        let rank = Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 };
-        self.note_inherited(life.0, items.values(), rank);
+        let rank = Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
+        self.note_inherited(life.0, items.iter(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
