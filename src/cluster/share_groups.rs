@@ -22,11 +22,13 @@
 //! - A message of QoS 2 that a member may have been sent is offered to nobody else.
 //! - Messages and bytes have a bound. What makes room is what another node has accepted, then what waits and was answered; publishers wait when there is neither.
 //!
-//! Test to read first: `tests::a_refusal_goes_round_once_and_waits`.
+//! Test to read first: `tests::a_refusal_goes_round_once_and_waits`; then `once_tests::each_message_comes_to_one_member_whoever_dies`.
 
 mod asking;
 mod choosing;
 mod had;
+#[cfg(test)]
+mod once_tests;
 #[cfg(test)]
 mod tests;
 

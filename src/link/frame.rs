@@ -10,7 +10,7 @@
 //! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
-//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
+//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner, u64 item | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
@@ -166,7 +166,7 @@ pub struct Ask<'a> {
     /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first.
     pub behind: Option<(u64, u64)>,
     /// From whom the message was inherited, if it was, and by whom: of two that ask one another the greater one has it.
-    pub rank: Option<[u64; 3]>,
+    pub rank: Option<[u64; 4]>,
     /// `$share/name/filter`; not checked here.
     pub share: &'a str,
     /// The message may have come as each of these: places in streams, or names of packets.
@@ -363,7 +363,7 @@ impl<'a> Ask<'a> {
         number(out, ASK, self.sequence);
         let numbers = self.behind.map(|(node, incarnation)| [node, incarnation]);
         put_numbers(out, numbers.as_ref().map(<[u64; 2]>::as_slice));
-        put_numbers(out, self.rank.as_ref().map(<[u64; 3]>::as_slice));
+        put_numbers(out, self.rank.as_ref().map(<[u64; 4]>::as_slice));
         put_bytes(out, self.share.as_bytes());
         put_ids(out, &self.ids);
     }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use holdfast_storage::{OwnerId, Value};
+use holdfast_storage::{ItemId, OwnerId, Value};
 
 use crate::cluster::copies::receiving::Copies;
 use crate::cluster::copies::{CopyEntry, Home};
@@ -72,7 +72,8 @@ impl Shard {
             let frames = slots_of(self.peers.all()).filter_map(|slot| {
                 let node = self.peers.node(slot)?;
                 let sequence = self.next_message_id().sequence;
-                let (behind, rank) = (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner]));
+                let (behind, rank) =
+                    (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner, rank.item]));
                 let ask = Ask { sequence, behind, rank, share: &share, ids };
                 self.push_leg(slot, sequence, None, &DataFrame::Ask(ask));
                 Some((node, sequence))
@@ -96,8 +97,11 @@ impl Shard {
     /// Another node asks.
     pub(super) fn answer_question(&mut self, of: StreamKey, ask: &Ask<'_>) {
         let sequence = ask.sequence;
-        let is_had =
-            self.has_had(ask.share, ask.ids.all(), ask.rank.map(|[home, node, owner]| Rank { home, node, owner }));
+        let is_had = self.has_had(
+            ask.share,
+            ask.ids.all(),
+            ask.rank.map(|[home, node, owner, item]| Rank { home, node, owner, item }),
+        );
         self.answer_peer(
             of,
             if is_had {
@@ -142,15 +146,15 @@ impl Shard {
 
     /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's. `rank`: `None` if that
     /// is not to be known any more.
-    pub(super) fn note_inherited<'a>(&self, values: impl Iterator<Item = &'a Value>, rank: Option<Rank>) {
+    pub(super) fn note_inherited<'a>(&self, items: impl Iterator<Item = (&'a ItemId, &'a Value)>, rank: Option<Rank>) {
         let had = &self.shared.shares_had;
-        for value in values.filter(|value| journal::is_shared_once(value)) {
+        for (item, value) in items.filter(|(_, value)| journal::is_shared_once(value)) {
             match rank {
                 Some(rank) if !journal::is_unsent(value) => self.note_sent(rank.home, value),
                 rank => {
                     had.note(journal::shared_message(value));
                     for (message, rank) in journal::shared_message(value).zip(rank.into_iter().cycle()) {
-                        had.note_asked(message.given_by(rank.home), rank);
+                        had.note_asked(message.given_by(rank.home), Rank { item: *item, ..rank });
                     }
                 }
             }

@@ -398,8 +398,9 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        let rank = life.map(|life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0 });
-        self.note_inherited(items.values(), rank);
+        let of = |life: Life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
+        let rank = life.map(of);
+        self.note_inherited(items.iter(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;

@@ -114,7 +114,7 @@ impl Shard {
                     let known_by = Names::new(message.id);
                     let offer = Offer::new(share, message, Keeper::Here).with_item(from);
                     match rank {
-                        Some(_) => self.share_groups.ask(offer, known_by, rank),
+                        Some(rank) => self.share_groups.ask(offer, known_by, Some(Rank { item, ..rank })),
                         None => self.offer(offer),
                     }
                 }

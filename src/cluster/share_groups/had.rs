@@ -45,12 +45,14 @@ impl SharedMessage {
     }
 }
 
-/// Who has inherited a message and asks for it: the tag of the dead node, that of its heir, and the owner of the session.
+/// Who has inherited a message and asks for it: the tag of the dead node, that of its heir, the owner of the session and the item. A session may have it twice, if it has given it
+/// back to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     pub home: u64,
     pub node: u64,
     pub owner: u64,
+    pub item: u64,
 }
 
 /// A node by its tag, and its incarnation that died.
@@ -185,7 +187,7 @@ mod tests {
 
     #[test]
     fn of_two_that_have_inherited_a_message_one_has_it() {
-        let rank = |node, owner| Rank { home: 9, node, owner };
+        let rank = |node, item| Rank { home: 9, node, owner: 1, item };
         let mut had = Had::default();
         had.note_asked(message(1), rank(5, 1));
         had.note_asked(message(1), rank(5, 3));
