@@ -113,7 +113,7 @@ fn an_orphan_and_a_copy_as_bytes() {
 fn a_question_as_bytes() {
     let ids = Names::new(MessageId { node: 1, shard: 2, sequence: 3 });
     let ask = Ask { sequence: 8, behind: None, rank: None, share: "$share/g/f", ids };
-    let expected = b"\0\0\0\x29\x05\0\0\0\0\0\0\0\x08\0\0\x0a$share/g/f\x01\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03";
+    let expected = b"\0\0\0\x29\x06\0\0\0\0\0\0\0\x08\0\0\x0a$share/g/f\x01\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03";
     let plain = bytes(&DataFrame::Ask(ask));
     assert_eq!(plain, expected);
     let refused = |at: usize, value: u8| {
