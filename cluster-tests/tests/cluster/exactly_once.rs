@@ -210,7 +210,7 @@ pub fn others(node: usize) -> Vec<usize> {
 fn qos_2_comes_once_and_in_order_however_often_homes_are_destroyed() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("qos_2_comes_once"));
-    for _ in 0..rounds::rounds(20, 100) {
+    for _ in 0..rounds::rounds(4, 100) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
         cluster.node(home).wipe();
@@ -232,7 +232,7 @@ fn qos_2_comes_once_and_in_order_however_often_homes_are_destroyed() {
 fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("one_home_after_another"));
-    for _ in 0..rounds::rounds(8, 50) {
+    for _ in 0..rounds::rounds(3, 50) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
         cluster.node(home).wipe();
@@ -258,7 +258,7 @@ fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
 fn qos_2_comes_once_however_often_homes_are_killed_and_come_back() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("killed_and_come_back"));
-    for _ in 0..rounds::rounds(8, 50) {
+    for _ in 0..rounds::rounds(3, 50) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
         world.start_again(home);

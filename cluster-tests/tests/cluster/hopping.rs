@@ -80,7 +80,7 @@ fn hop(on: &ClusterStage, hops: u32, stay: Duration, per_sec: u64, dice: &mut Di
 fn a_session_that_hops_between_nodes_under_load_loses_nothing() {
     let mut dice = Dice::new(seed("hopping"));
     let cluster = Cluster::three();
-    hop(&ClusterStage::new(&cluster), rounds(40, 200), Duration::from_millis(100), many(500, 1_000) as u64, &mut dice);
+    hop(&ClusterStage::new(&cluster), rounds(40, 200), Duration::from_millis(100), many(250, 1_000) as u64, &mut dice);
 }
 
 /// It takes nothing meanwhile: what is published in all that time must have a place in its queue.
