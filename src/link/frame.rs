@@ -11,6 +11,7 @@
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
 //! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner, u64 item | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
+//! Aware:   u64 sequence | u64 dead node | u64 incarnation
 //! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
 //! A field in brackets is there if its flag is set. A text or bytes is its length, seven bits in a byte with the lowest first and the top
@@ -57,6 +58,7 @@ const COPY: u8 = 3;
 const ORPHAN: u8 = 4;
 const VOID: u8 = 5;
 const ASK: u8 = 6;
+const AWARE: u8 = 7;
 const WELCOME: u8 = 16;
 const ACCEPTED: u8 = 17;
 const SETTLED: u8 = 18;
@@ -197,6 +199,13 @@ pub enum DataFrame<'a> {
     },
     /// Answered by [`AnswerFrame::Settled`] or, with [`NO_MEMBER`], by [`AnswerFrame::Refused`].
     Ask(Ask<'a>),
+    /// The sending shard knows that this incarnation of the node of that tag is dead: everything in front of it was sent before.
+    Aware {
+        /// Its place in the stream of the sending shard, as that of a publish.
+        sequence: u64,
+        of: u64,
+        incarnation: u64,
+    },
 }
 
 /// Reasons of [`AnswerFrame::Refused`]: nobody here is a member of the share group; there is no room on the disk to keep the message for a session.
@@ -235,6 +244,11 @@ impl<'a> DataFrame<'a> {
                 out.extend_from_slice(entries);
             }
             Self::Ask(ask) => ask.encode(out),
+            Self::Aware { sequence, of, incarnation } => {
+                number(out, AWARE, *sequence);
+                out.extend_from_slice(&of.to_be_bytes());
+                out.extend_from_slice(&incarnation.to_be_bytes());
+            }
             Self::Void { sequence } => {
                 out.extend_from_slice(&[VOID, 0]);
                 out.extend_from_slice(&sequence.to_be_bytes());
@@ -255,7 +269,7 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=ASK).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=AWARE).contains(&kind))? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
@@ -263,6 +277,7 @@ impl<'a> DataFrame<'a> {
             MARK => Self::Mark { sequence: fields.u64()?, index: fields.last_u64()? },
             COPY => Self::Copy { sequence: fields.u64()?, entries: fields.0 },
             ASK => Self::Ask(Ask::decode(fields)?),
+            AWARE => Self::Aware { sequence: fields.u64()?, of: fields.u64()?, incarnation: fields.last_u64()? },
             VOID => {
                 fields.u8()?;
                 Self::Void { sequence: fields.u64()? }

@@ -146,6 +146,7 @@ fn small_frames_come_back() {
         DataFrame::Copy { sequence: 6, entries: &[1, 2] },
         DataFrame::Copy { sequence: 7, entries: &[] },
         DataFrame::Void { sequence: 8 },
+        DataFrame::Aware { sequence: 9, of: 7, incarnation: u64::MAX },
     ] {
         let bytes = bytes(&frame);
         assert_eq!(DataFrame::decode(&bytes, MAX), Ok(Some((frame, bytes.len()))));

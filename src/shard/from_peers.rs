@@ -27,6 +27,7 @@ use holdfast_raft::NodeId;
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Home;
 use crate::cluster::publish_legs::WINDOW_BYTES_MAX;
+use crate::cluster::session_move::Source;
 use crate::cluster::share_groups::SharedMessage;
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, NO_ROOM, Name, Publish};
@@ -366,7 +367,7 @@ impl Shard {
             let Some((frame, length)) = DataFrame::decode(&bytes[used..], max).map_err(malformed)? else {
                 return Ok(used);
             };
-            if self.must_wait(&frame) {
+            if self.must_wait(of, &frame) {
                 self.from_peers.streams[of as usize].waits = true;
                 return Ok(used);
             }
@@ -374,8 +375,8 @@ impl Shard {
             match frame {
                 DataFrame::Mark { sequence, index } => {
                     if self.is_new(of, sequence) {
-                        let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
-                        self.marked((node, shard), index);
+                        let from = self.source_of(of);
+                        self.marked(from, index);
                     }
                 }
                 DataFrame::Copy { .. } if self.keeping.storage().is_none() => return Err(self.refuse_as_heir(of)),
@@ -393,6 +394,12 @@ impl Shard {
                     }
                 }
                 DataFrame::Void { sequence } => _ = self.is_new(of, sequence),
+                DataFrame::Aware { sequence, of: dead, incarnation } => {
+                    if self.is_new(of, sequence) {
+                        let from = self.source_of(of);
+                        self.heard_of_death((dead, incarnation), from);
+                    }
+                }
                 DataFrame::Publish(publish) => {
                     if self.is_new(of, publish.sequence) {
                         self.route_from_peer(of, &publish);
@@ -400,6 +407,12 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// The shard whose stream that is.
+    pub(super) fn source_of(&self, of: StreamKey) -> Source {
+        let Stream { node, shard, .. } = self.from_peers.streams[of as usize];
+        (node, shard)
     }
 
     /// This node keeps nothing, and so is nobody's heir: what only heirs get is not thrown away in silence.

@@ -23,6 +23,7 @@ use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Pass
 use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
 use crate::cluster::route_commands;
+use crate::cluster::session_move::Source;
 use crate::cluster::share_groups::Rank;
 use crate::journal;
 use crate::mqtt::MessageId;
@@ -54,6 +55,8 @@ pub(super) struct Heir {
     /// Copies that seem to be of no use, by their homes.
     doubtful: BTreeMap<NodeId, BTreeSet<OwnerId>>,
     pub(super) inheriting: Inheriting<Arc<Seen>>,
+    /// Since when it is waited for the others to know of a death.
+    waits_since: Vec<(Life, u64)>,
     /// From whom this node inherits, or has; and since when nobody does any more.
     begun: Vec<(Life, Option<u64>)>,
     /// The nodes from which this one inherits, while not all shards have; and their slots, one bit each.
@@ -83,6 +86,7 @@ impl Heir {
             copies: Copies::default(),
             doubtful: BTreeMap::new(),
             inheriting: Inheriting::new(shards),
+            waits_since: Vec::new(),
             begun: Vec::new(),
             open: Vec::new(),
             open_slots: 0,
@@ -111,6 +115,11 @@ impl Heir {
     /// Whether sessions of a dead node are on their way into this one.
     pub fn is_inheriting(&self) -> bool {
         self.open_slots != 0
+    }
+
+    /// Whether sessions of a dead node are on their way into this one, of whose death that shard of another node knows.
+    pub fn is_inheriting_for(&self, from: Source) -> bool {
+        self.open.iter().any(|(life, _)| !self.inheriting.is_unaware(*life, from))
     }
 
     /// The dead nodes from which sessions are on their way, one bit each.
@@ -233,6 +242,51 @@ impl Shard {
             self.keeping.when_kept(Due::TakeCopies(life));
         } else {
             self.take_copies(life);
+        }
+    }
+
+    /// Before the sessions are entered all others are to know of the death.
+    pub(super) fn wait_for_news(&mut self, life: Life) {
+        let nodes = self.peers.nodes().into_iter();
+        // Who is live has been linked to, and said how many shards it has.
+        let sources =
+            nodes.flat_map(|node| (0..self.control.shards_of(node).unwrap_or(1)).map(move |shard| (node, shard)));
+        let sources: Vec<Source> = sources.collect();
+        self.heir.inheriting.wait_for_news(life, sources);
+        self.heir.waits_since.push((life, self.now));
+    }
+
+    /// A shard of another node knows of a death: all shards are to know.
+    pub(super) fn heard_of_death(&mut self, dead: (u64, Incarnation), from: Source) {
+        for shard in (0..self.mail.len() as ShardId).filter(|shard| *shard != self.id).collect::<Vec<_>>() {
+            self.mail(shard, Event::Aware { from, dead });
+        }
+        self.note_aware(dead, from);
+    }
+
+    pub(super) fn note_aware(&mut self, dead: (u64, Incarnation), from: Source) {
+        self.heir.inheriting.heard(dead, from);
+        self.go_on_inheriting();
+    }
+
+    /// A node is dead: it says nothing any more.
+    pub(super) fn no_news_from(&mut self, node: NodeId) {
+        self.heir.inheriting.source_gone(node);
+        self.go_on_inheriting();
+    }
+
+    /// A node that does not say that it knows, and is not given up either, is not waited for without end. Called once in a second.
+    fn stop_waiting_for_news(&mut self) {
+        // By then one that hears nothing has no grant any more.
+        let (now, patience_ms) = (self.now, self.shared.patience.moves.give_up_ms);
+        let late = self.heir.waits_since.extract_if(.., |(_, since)| now >= *since + patience_ms);
+        let late: Vec<Life> = late.map(|(life, _)| life).collect();
+        for life in late {
+            let unaware = self.heir.inheriting.stop_waiting_for_news(life);
+            if let Some((node, _)) = unaware.first() {
+                warn!(event = "inherited", dead = %life.0, %node, "a node has not said for long that it knows of a death: what it sends late may come out of its order");
+            }
+            self.go_on_inheriting();
         }
     }
 
@@ -521,6 +575,7 @@ impl Shard {
 
     /// Who was slow to hear of a death has sent what it owed the dead node, or is given up. Called once in a second.
     pub(super) fn look_after_heritage(&mut self) {
+        self.stop_waiting_for_news();
         let now = self.now;
         let is_over = |(life, ended): &mut (Life, Option<u64>)| {
             ended.is_some_and(|ended| now >= ended + LATE_MS).then_some(*life)

@@ -179,6 +179,11 @@ pub enum Event {
         from: Source,
         index: u64,
     },
+    /// A shard of another node knows of that death, and all that it sent before has come.
+    Aware {
+        from: Source,
+        dead: (u64, Incarnation),
+    },
     /// From this shard to itself: whether Wills of a client whose session is to go are still due.
     LookForWills {
         client: Arc<str>,

@@ -18,6 +18,7 @@ use crate::mqtt::{Message, MessageId, Names, QoS};
 use crate::session::Outgoing;
 use crate::subscriptions::{NodeSlot, ShardId};
 
+use super::from_peers::StreamKey;
 use super::keeping::{Leg, PromiseKey};
 use super::mailbox::{Event, Hears};
 use super::peers::{Wait, publish_in};
@@ -67,11 +68,15 @@ impl Shard {
             self.peer_down(slot, life.0, None);
         } else {
             self.peers.orphans.add(OrphanSlot { slot, life, heirs: heirs.clone() });
+            self.tell_aware(life, &heirs);
             self.peer_down(slot, life.0, Some((life, &heirs)));
         }
         if heirs.contains(&self.shared.node) {
             if hears != Hears::Early {
                 self.inherit(slot, life);
+            }
+            if hears == Hears::InTime {
+                self.wait_for_news(life);
             }
         } else if hears == Hears::InTime {
             self.forget_copies(life.0);
@@ -79,6 +84,15 @@ impl Shard {
         self.note_death((life.0.tag(), life.1));
         // What was waited for may be known now.
         self.resume_links();
+    }
+
+    /// Heirs hear that what comes from this shard from now on comes from one who knows of the death.
+    fn tell_aware(&mut self, (node, incarnation): Life, heirs: &[NodeId]) {
+        let slots: Vec<NodeSlot> = heirs.iter().filter_map(|heir| self.peers.slot_of(*heir)).collect();
+        for slot in slots {
+            let sequence = self.next_message_id().sequence;
+            self.push_leg(slot, sequence, None, &DataFrame::Aware { sequence, of: node.tag(), incarnation });
+        }
     }
 
     pub(super) fn forget_orphans(&mut self, life: Life) {
@@ -199,8 +213,8 @@ impl Shard {
 
 /// At an heir.
 impl Shard {
-    /// Whether a frame of another node is to wait until all that this node inherits is in its index.
-    pub(super) fn must_wait(&self, frame: &DataFrame<'_>) -> bool {
+    /// Whether a frame of another node is to wait until all that this node inherits is in its index, of those of whose death the other node knew.
+    pub(super) fn must_wait(&self, of: StreamKey, frame: &DataFrame<'_>) -> bool {
         let orphan = match frame {
             DataFrame::Publish(frame::Publish { orphan: Some(orphan), .. }) => orphan,
             DataFrame::Ask(ask) => return self.is_behind(ask.behind),
@@ -209,7 +223,7 @@ impl Shard {
         // The other node knows of the death before this one.
         let lives =
             || self.peers.incarnation_of(orphan.of).is_some_and(|incarnation| incarnation <= orphan.incarnation);
-        !self.heir.has_looked() || self.heir.is_inheriting() || lives()
+        !self.heir.has_looked() || self.heir.is_inheriting_for(self.source_of(of)) || lives()
     }
 
     /// A message of another node goes to all that want it. One whose node may not have known that another one is dead comes perhaps a second time, for the sessions that

@@ -233,6 +233,7 @@ impl Shard {
             self.control.data_ended(node, self.id);
         }
         self.close_links_from(node);
+        self.no_news_from(node);
         let unsent = peer.legs.first_unsent();
         self.peers.short &= !(1 << slot);
         let mut left = Vec::new();

@@ -10,23 +10,29 @@
 //! | a shard tells of its copies | those that are not complete are to be dropped |
 //! | a session passes to this node, or from it to another | it is one of those to be entered, or no more |
 //! | all are passed on, or the orphans are no more | nothing more passes to this node |
-//! | all shards have told, and nothing more passes | a session with a copy is entered; one without is empty if there cannot have been a copy, else lost; copies of other sessions are dropped |
+//! | a shard of another node says that it knows of the death | what came from it before was for no session of the dead; what comes later is for those too |
+//! | all shards have told, all others know, and nothing more passes | a session with a copy is entered; one without is empty if there cannot have been a copy, else lost; copies of other sessions are dropped |
 //! | all that is carried out | it is entered |
 //! | the orphans are no more, and it is entered | it is forgotten |
 //!
 //! A session may also pass to this node, or be its own since long, when nothing is inherited: see [`looking`](super::looking). It is *searched*: every shard is asked for its copies of such
 //! sessions, and when all have told, they are entered in the same way.
 //!
+//! Why all others have to know: one that does not sends what it publishes here for the sessions that have been here, and what it owed the dead only when it hears of the
+//! death. Were the inherited sessions here in between, they would have the newer one first.
+//!
 //! Owner: the shard. Invariant: each session is handed out once, and each owner of a copy is handed out once, to be entered or to be dropped.
 //!
 //! Test to read first: `tests::what_has_passed_is_entered_and_the_rest_is_dropped`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use holdfast_raft::{Incarnation, NodeId};
 use holdfast_storage::OwnerId;
+
+use crate::cluster::session_move::Source;
 
 use super::receiving::Copied;
 
@@ -103,6 +109,8 @@ enum Stage<S> {
 struct Inheritance<S> {
     /// Shards that have told of their copies.
     told: usize,
+    /// Shards of other nodes that perhaps do not know of the death.
+    unaware: BTreeSet<Source>,
     all_passed: bool,
     found: HashMap<Arc<str>, Vec<Found<S>>>,
     passed: BTreeMap<Arc<str>, Passed>,
@@ -117,6 +125,7 @@ impl<S> Default for Inheritance<S> {
     fn default() -> Self {
         Self {
             told: 0,
+            unaware: BTreeSet::new(),
             all_passed: false,
             found: HashMap::new(),
             passed: BTreeMap::new(),
@@ -168,12 +177,17 @@ pub struct Inheriting<S> {
     /// What the next search is for.
     wanted: BTreeMap<Arc<str>, Passed>,
     searches: u64,
+    /// Who has known of deaths before this shard, by the tag and the incarnation of the dead.
+    early: BTreeMap<(u64, Incarnation), BTreeSet<Source>>,
 }
+
+/// Lives of which others may know before this shard. More nodes than there are do not die in one moment.
+const EARLY_MAX: usize = 64;
 
 impl<S> Inheriting<S> {
     /// Of one of so many shards.
     pub fn new(shards: usize) -> Inheriting<S> {
-        Inheriting { shards, of: BTreeMap::new(), wanted: BTreeMap::new(), searches: 0 }
+        Inheriting { shards, of: BTreeMap::new(), wanted: BTreeMap::new(), searches: 0, early: BTreeMap::new() }
     }
 
     /// This node is an heir of a node that has died. False if that was known.
@@ -181,6 +195,44 @@ impl<S> Inheriting<S> {
         let known = self.of.contains_key(&life.into());
         self.of.entry(life.into()).or_default();
         !known
+    }
+
+    /// These are to say that they know of a death, before anything is entered.
+    pub fn wait_for_news(&mut self, life: Life, sources: impl IntoIterator<Item = Source>) {
+        let heard = self.early.remove(&(life.0.tag(), life.1)).unwrap_or_default();
+        if let Some(inheritance) = self.of.get_mut(&life.into()) {
+            inheritance.unaware = sources.into_iter().filter(|source| !heard.contains(source)).collect();
+        }
+    }
+
+    /// A shard of another node knows of a death, and says so behind all that it has sent before it did.
+    pub fn heard(&mut self, dead: (u64, Incarnation), from: Source) {
+        let is_of = |of: &Way| of.life().is_some_and(|life| (life.0.tag(), life.1) == dead);
+        if let Some((_, inheritance)) = self.of.iter_mut().find(|(of, _)| is_of(of)) {
+            inheritance.unaware.remove(&from);
+        } else if self.early.len() < EARLY_MAX || self.early.contains_key(&dead) {
+            self.early.entry(dead).or_default().insert(from);
+        }
+    }
+
+    /// Whether that shard may still send what is not for the sessions of a dead node.
+    pub fn is_unaware(&self, life: Life, from: Source) -> bool {
+        self.of.get(&life.into()).is_some_and(|inheritance| inheritance.unaware.contains(&from))
+    }
+
+    /// Nothing more comes from a node.
+    pub fn source_gone(&mut self, node: NodeId) {
+        for inheritance in self.of.values_mut() {
+            inheritance.unaware.retain(|(other, _)| *other != node);
+        }
+        self.early.values_mut().for_each(|heard| heard.retain(|(other, _)| *other != node));
+        self.early.retain(|_, heard| !heard.is_empty());
+    }
+
+    /// Nobody is waited for any longer. Returns for whom it was.
+    pub fn stop_waiting_for_news(&mut self, life: Life) -> BTreeSet<Source> {
+        let inheritance = self.of.get_mut(&life.into());
+        inheritance.map(|inheritance| std::mem::take(&mut inheritance.unaware)).unwrap_or_default()
     }
 
     /// A shard tells which copies it had of sessions that are for this shard. Once for each shard.
@@ -269,7 +321,8 @@ impl<S> Inheriting<S> {
     pub fn next(&mut self, at_most: usize) -> Vec<(Way, Heritage<S>)> {
         let mut next = Vec::new();
         for (of, inheritance) in &mut self.of {
-            let is_known = inheritance.told >= self.shards && inheritance.all_passed;
+            let all_told = inheritance.told >= self.shards && inheritance.unaware.is_empty();
+            let is_known = all_told && inheritance.all_passed;
             if is_known && matches!(inheritance.stage, Stage::Gathering) {
                 inheritance.stage = Stage::Entering(inheritance.settle());
             }

@@ -153,3 +153,34 @@ fn what_passes_when_nothing_is_inherited_is_searched_in_every_shard() {
     assert_eq!(inheriting.entered(), [search]);
     assert!(!inheriting.awaits("a") && !inheriting.searches());
 }
+
+#[test]
+fn nothing_is_entered_before_all_others_know_of_the_death() {
+    let (b, c) = ((NodeId(8), 0), (NodeId(9), 1));
+    let dead = (DEAD.tag(), 3);
+    let mut inheriting = Inheriting::new(1);
+    inheriting.heard(dead, b);
+    inheriting.begin(LIFE);
+    inheriting.wait_for_news(LIFE, [b, c, (NodeId(9), 0), (NodeId(10), 0)]);
+    assert!(!inheriting.is_unaware(LIFE, b) && inheriting.is_unaware(LIFE, c));
+    pass(&mut inheriting, "a", passed(1));
+    inheriting.told(LIFE, vec![found(20, "a", 1)]);
+    inheriting.passed_on_all(LIFE);
+    inheriting.heard((DEAD.tag(), 2), c);
+    assert!(said(&mut inheriting).is_empty(), "that was about an earlier life");
+    inheriting.heard(dead, c);
+    inheriting.source_gone(NodeId(10));
+    assert!(said(&mut inheriting).is_empty(), "one of them");
+    let mut late = inheriting.stop_waiting_for_news(LIFE);
+    assert_eq!((late.pop_first(), late.len()), (Some((NodeId(9), 0)), 0));
+    assert_eq!(said(&mut inheriting), ["a from 20"]);
+}
+
+#[test]
+fn what_is_known_early_is_bounded_and_goes_with_its_node() {
+    let mut inheriting = Inheriting::<u8>::new(1);
+    (0..=EARLY_MAX as u64).for_each(|incarnation| inheriting.heard((1, incarnation), (NodeId(8), 0)));
+    assert_eq!(inheriting.early.len(), EARLY_MAX);
+    inheriting.source_gone(NodeId(8));
+    assert!(inheriting.early.is_empty());
+}
