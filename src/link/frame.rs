@@ -264,12 +264,17 @@ impl<'a> DataFrame<'a> {
     }
 
     /// The frame at the beginning of `bytes` and its length in bytes; `None` while it is not all here. `max` bounds the
-    /// length of a frame in bytes, the four of the length not counted.
+    /// length of a frame in bytes, the four of the length not counted; that of copies is bounded by what MQTT knows, as a message may have been queued when nodes
+    /// took larger packets.
     ///
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &'a [u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (PUBLISH..=AWARE).contains(&kind))? else {
+        let max_of = |kind| match kind {
+            COPY => Some(Self::bytes_max(REMAINING_LENGTH_MAX as u32)),
+            kind => (PUBLISH..=AWARE).contains(&kind).then_some(max),
+        };
+        let Some((mut fields, length)) = split(bytes, max_of)? else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
@@ -426,7 +431,8 @@ impl AnswerFrame {
     /// # Errors
     /// [`Malformed`], as soon as the bytes that are here show it.
     pub fn decode(bytes: &[u8], max: usize) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some((mut fields, length)) = split(bytes, max, |kind| (WELCOME..=REFUSED).contains(&kind))? else {
+        let Some((mut fields, length)) = split(bytes, |kind| (WELCOME..=REFUSED).contains(&kind).then_some(max))?
+        else {
             return Ok(None);
         };
         let frame = match fields.u8()? {
@@ -505,21 +511,22 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// What the first frame holds behind its length, and how long it is with it. A length or a kind that is none is refused before the rest
-/// of the frame is here.
-fn split(bytes: &[u8], max: usize, is_kind: impl Fn(u8) -> bool) -> Result<Option<(Fields<'_>, usize)>, Malformed> {
+/// of the frame is here. `max_of` a kind: the most that its frames have; `None` if it is none.
+fn split(bytes: &[u8], max_of: impl Fn(u8) -> Option<usize>) -> Result<Option<(Fields<'_>, usize)>, Malformed> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*length);
     let size = usize::try_from(length).unwrap_or(usize::MAX);
-    if size > max {
-        return Err(Malformed::TooLong { length, max });
-    }
     if size == 0 {
         return Err(Malformed::Empty);
     }
-    if let Some(kind) = rest.first().filter(|kind| !is_kind(**kind)) {
-        return Err(Malformed::Kind(*kind));
+    let Some(kind) = rest.first() else {
+        return Ok(None);
+    };
+    let max = max_of(*kind).ok_or(Malformed::Kind(*kind))?;
+    if size > max {
+        return Err(Malformed::TooLong { length, max });
     }
     Ok(rest.get(..size).map(|fields| (Fields(fields), LENGTH_BYTES + size)))
 }

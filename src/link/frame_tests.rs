@@ -173,12 +173,16 @@ fn each_direction_knows_its_own_frames_only() {
 #[test]
 fn a_length_beyond_the_bound_is_refused_at_once() {
     assert_eq!(
-        DataFrame::decode(&[0x80, 0, 0, 0], MAX),
+        DataFrame::decode(&[0x80, 0, 0, 0, PUBLISH], MAX),
         Err(Malformed::TooLong { length: 0x8000_0000, max: MAX }),
         "without waiting for more"
     );
     assert_eq!(DataFrame::decode(&[0, 0, 0, 10, 77], MAX), Err(Malformed::Kind(77)), "so is a kind that is none");
     assert_eq!(DataFrame::decode(&[0, 0, 0, 0], MAX), Err(Malformed::Empty));
+    assert_eq!(DataFrame::decode(&[0x80, 0, 0, 0], MAX), Ok(None), "its kind has to be known");
+    assert!(matches!(DataFrame::decode(&[0x80, 0, 0, 0, COPY], MAX), Err(Malformed::TooLong { .. })));
+    let copy = bytes(&DataFrame::Copy { sequence: 1, entries: &[0; 100] });
+    assert!(DataFrame::decode(&copy, 50).is_ok(), "a message of a time when larger ones were taken has its copy");
     let frame = bytes(&DataFrame::Publish(publish()));
     assert!(DataFrame::decode(&frame, frame.len() - LENGTH_BYTES).is_ok(), "a frame of just the bound");
     assert!(DataFrame::decode(&frame, frame.len() - LENGTH_BYTES - 1).is_err());
