@@ -93,6 +93,11 @@ pub struct CopiesAt {
     /// The name of the node that has the sessions, and of the other one.
     pub home: String,
     pub heir: String,
+    /// Their ids, 32 hexadecimal digits: a node that has lost its disk has the name of an earlier one.
+    #[serde(default)]
+    pub home_id: String,
+    #[serde(default)]
+    pub heir_id: String,
     /// `complete`, `filling`, `stale` for one that has missed something and is no heir until it is filled, or `incomplete` where sessions have come to the home since.
     pub state: String,
     /// As the home says; `None` if it was not asked, or did not answer.

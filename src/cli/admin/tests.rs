@@ -174,6 +174,7 @@ fn a_fill_shows_how_far_it_is() {
         heir: "n2".to_owned(),
         state: state.to_owned(),
         figures,
+        ..CopiesAt::default()
     };
     let copies = vec![row("filling", Some(figures)), row("complete", Some(figures)), row("filling", None)];
     let cluster = Cluster { clustered: true, copies, ..Cluster::default() };

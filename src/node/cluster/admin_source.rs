@@ -94,6 +94,7 @@ impl Clustered {
         let without = self.local.shared.metrics.sum(|shard| &shard.sessions_without_copy);
         let detail = match (incomplete, without) {
             (false, 0) => "complete".to_owned(),
+            (true, 0) => "copies_incomplete: no session is without its copy, but not every node that is to have copies is ready for them".to_owned(),
             (_, without) => format!("copies_incomplete: {without} sessions have no complete copy on another node"),
         };
         Some(view::Check::new("copies", true, detail))

@@ -139,11 +139,14 @@ fn copies_in(state: &ControlState) -> Vec<view::CopiesAt> {
         copies.extend(of_base.chain(filled).map(|(heir, state)| view::CopiesAt {
             home: home.name.to_string(),
             heir: name(heir),
+            home_id: id(home.id),
+            heir_id: id(heir),
             state: state.to_owned(),
             figures: None,
         }));
     }
-    copies.sort_by(|one, other| (&one.home, &one.heir).cmp(&(&other.home, &other.heir)));
+    let key = |one: &view::CopiesAt| (one.home.clone(), one.heir.clone(), one.home_id.clone(), one.heir_id.clone());
+    copies.sort_by_cached_key(key);
     copies
 }
 
@@ -154,13 +157,14 @@ pub(super) fn own_copies(plane: &ClusterPlane) -> Vec<view::CopiesAt> {
 }
 
 fn own_figures(plane: &ClusterPlane, state: &ControlState) -> Vec<view::CopiesAt> {
-    let own = state.node(plane.shared().node).map_or_else(String::new, |node| node.name.to_string());
+    let own = id(plane.shared().node);
     let mut lags = plane.watch().lags();
     let mut copies = copies_in(state);
-    copies.retain(|copies| copies.home == own);
+    copies.retain(|copies| copies.home_id == own);
     for node in state.nodes() {
         let lag = lags.remove(&node.id).unwrap_or_default();
-        let of_it = copies.iter_mut().filter(|copies| *copies.heir == *node.name);
+        let heir = id(node.id);
+        let of_it = copies.iter_mut().filter(|copies| copies.heir_id == heir);
         of_it.for_each(|copies| copies.figures = Some(figures(&lag)));
     }
     copies
@@ -179,7 +183,7 @@ fn figures(lag: &Lag) -> view::CopyFigures {
 /// Takes over the figures that a home has told. What it says beside them is what the state says.
 pub(super) fn take_figures(copies: &mut [view::CopiesAt], told: &[view::CopiesAt]) {
     for one in told {
-        let same = copies.iter_mut().filter(|copies| copies.home == one.home && copies.heir == one.heir);
+        let same = copies.iter_mut().filter(|copies| copies.home_id == one.home_id && copies.heir_id == one.heir_id);
         same.for_each(|copies| copies.figures = one.figures);
     }
 }
@@ -240,8 +244,10 @@ mod tests {
     #[test]
     fn figures_of_a_home_go_to_its_own_rows() {
         let row = |home: &str, heir: &str, figures| view::CopiesAt {
-            home: home.to_owned(),
-            heir: heir.to_owned(),
+            home: "n".to_owned(),
+            heir: "n".to_owned(),
+            home_id: home.to_owned(),
+            heir_id: heir.to_owned(),
             state: "filling".to_owned(),
             figures,
         };
