@@ -38,6 +38,9 @@ pub const MAILBOX_BYTES_HIGH: usize = 64 * 1024 * 1024;
 /// Shards of a node: they fit in one word of the subscription index.
 pub const SHARDS_MAX: usize = 64;
 
+/// Streams of messages there can be: of each shard of 64 nodes the plain one and sixteen of packets.
+pub const STREAMS_MAX: usize = 64 * SHARDS_MAX * 17;
+
 /// Messages of one queue that are read back from disk together.
 pub const READ_BACK_MESSAGES: usize = 1_000;
 

@@ -36,8 +36,6 @@ pub(super) const ITEM_BYTES_MAX: usize = 400 * 1024;
 const BODY_BYTES_MAX: usize = REMAINING_LENGTH_MAX + 256 * 1024;
 /// Bytes of all subscriptions: the filters, and what goes with each.
 const YIELD_BYTES_MAX: usize = 16 * limits::SUBSCRIPTION_BYTES_MAX;
-/// Streams: those of the shards of all nodes there can be, of packets too.
-const STREAMS_MAX: usize = 8 * 64 * limits::SHARDS_MAX;
 
 /// A session that gives a million positions a second reaches it in a hundred thousand years.
 pub(super) const POSITION_MAX: Position = 1 << 62;
@@ -333,7 +331,7 @@ impl StateReader {
         let (Some(node), Some(shard), Some(sequence)) = (source.u64(), source.u16(), source.u64()) else {
             return Ok(None);
         };
-        if self.seen.len() >= STREAMS_MAX {
+        if self.seen.len() >= limits::STREAMS_MAX {
             return Err(WireError::Malformed("more streams than there can be"));
         }
         self.seen.note(MessageId { node, shard, sequence });

@@ -1,16 +1,16 @@
 //! Up to where the streams of other nodes are in what this shard has written down: written down itself, with the messages that move it.
 //!
 //! A node that gets no answer for what it sent, because this one was killed, sends it again. What had been written down before must not come twice.
+//!
+//! Owner: the shard, in [`Keeping`](super::Keeping). Test to read first: `cluster-tests/tests/cluster/restarts.rs`.
 
 use hashbrown::HashMap;
 use holdfast_storage::{Entry, ItemId};
 
 use crate::journal::{self, Mark};
+use crate::limits::STREAMS_MAX;
 use crate::mqtt::MessageId;
 use crate::subscriptions::ShardId;
-
-/// Streams there can be: those of the shards of all nodes, of packets too.
-const STREAMS_MAX: usize = 32_768;
 
 struct Stream {
     item: ItemId,
