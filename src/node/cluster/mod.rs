@@ -78,8 +78,8 @@ impl ClusterError {
     }
 }
 
-/// The versions of the cluster's protocol that this program speaks.
-const VERSIONS: (u16, u16) = (1, 1);
+/// The versions of the links that this program speaks. Version 1 knew neither copies nor heirs: a node that speaks only that is refused at the greeting.
+const VERSIONS: (u16, u16) = (2, 2);
 
 /// A node's part in its cluster.
 pub(super) struct Membership {
@@ -193,7 +193,6 @@ fn options(config: &Config, cluster: &config::Cluster, shared: &Shared, whole: b
     let timers = &cluster.timers;
     let mut options = Options::new(shared.node, &config.node.name, shared.run);
     options.intact = is_intact(cluster.session_copies, config.storage.durability, whole);
-    options.versions = VERSIONS;
     options.expected_size = cluster.expected_size;
     options.dir = config.node.data_dir.as_ref().map(|dir| dir.join("raft"));
     options.lease_ms = ms(timers.lease);
