@@ -12,6 +12,8 @@
 //! Headers, values and bodies are as they are on disk, but with the milliseconds that are left in the place of times, as clocks differ.
 //!
 //! What is read came from a network: all of it is checked, and what it takes in memory is bounded by its length.
+//!
+//! Test to read first: `tests::a_copy_as_bytes`.
 
 use std::sync::Arc;
 
@@ -102,11 +104,13 @@ impl CopyWriter {
     }
 
     /// In bytes.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
     /// Whether there is nothing to send.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.out.len() == 1
     }

@@ -8,7 +8,7 @@
 //! Owner: the shard, in [`Heir`]. Invariants: a copy becomes a session only when all that was written of it is kept; a client that has the lease of a session that is on
 //! its way waits for it, and so does everything else about that session.
 //!
-//! Tests to read first: `cluster/copies/inheriting/tests.rs`; then `cluster-tests/tests/heirs`.
+//! Tests to read first: `cluster/copies/inheriting/tests.rs`; then `cluster-tests/tests/cluster/inheriting.rs` and `windows.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -70,7 +70,7 @@ pub(super) struct Heir {
     unheld: VecDeque<Event>,
     /// Messages for the sessions of a dead node that are not entered yet.
     aside: VecDeque<(Life, Event)>,
-    /// The node has registered and this shard has heard how the control state stood then.
+    /// The node has registered and this shard has heard how the control state stood then: it knows from whom the node inherits, and what.
     pub(super) looked: bool,
     /// Who waits until nothing is searched.
     pub(super) looks: Vec<Arc<Turned>>,
@@ -99,11 +99,6 @@ impl Heir {
             looks: Vec::new(),
             plain: PlainMessages::default(),
         }
-    }
-
-    /// Whether this shard knows from whom the node inherits, and what.
-    pub fn has_looked(&self) -> bool {
-        self.looked
     }
 
     fn end_look(&mut self) {

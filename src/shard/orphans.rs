@@ -6,7 +6,7 @@
 //!
 //! Owner: the shard. Invariants: to each heir a message goes once; in front of the first one that is for orphans is all that the dead node was owed.
 //!
-//! Test to read first: `cluster-tests/tests/heirs`.
+//! Tests to read first: `cluster-tests/tests/cluster/inheriting.rs`; then `windows.rs`.
 
 use std::sync::Arc;
 
@@ -223,7 +223,7 @@ impl Shard {
         // The other node knows of the death before this one.
         let lives =
             || self.peers.incarnation_of(orphan.of).is_some_and(|incarnation| incarnation <= orphan.incarnation);
-        !self.heir.has_looked() || self.heir.is_inheriting_for(self.source_of(of)) || lives()
+        !self.heir.looked || self.heir.is_inheriting_for(self.source_of(of)) || lives()
     }
 
     /// A message of another node goes to all that want it. One whose node may not have known that another one is dead comes perhaps a second time, for the sessions that

@@ -124,7 +124,7 @@ impl Nodes {
         self.slots[slot.place()] = Some(node);
     }
 
-    /// Gives away the slot of a forgotten node away.
+    /// Gives the slot of a forgotten node away.
     pub(super) fn free(&mut self, slot: NodeSlot) {
         self.incarnation_floor = self.incarnation_floor.max(self.get(slot).incarnation);
         self.slots[slot.place()] = None;

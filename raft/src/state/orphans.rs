@@ -16,6 +16,8 @@
 //! An heir that starts again at once with all that it had stays pending.
 //!
 //! Invariants: who is pending is live, the node that it inherits from is dead and not forgotten.
+//!
+//! Tests to read first: `tests/heirs_scripts.rs`.
 
 use std::collections::BTreeMap;
 
@@ -203,7 +205,8 @@ impl ControlState {
     }
 
     /// The dead node from which the holder of the session of `client` has it, if it has inherited it and it has not moved nor begun anew since.
-    pub fn inherited_from(&self, client: &str) -> Option<NodeId> {
+    #[cfg(test)]
+    pub(super) fn inherited_from(&self, client: &str) -> Option<NodeId> {
         let lease = self.leases.table.lease(self.leases.table.find(client)?);
         lease.inherited_from.map(|from| self.nodes.id(from))
     }

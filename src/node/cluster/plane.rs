@@ -435,19 +435,16 @@ impl ClusterPlane {
                 let hears = if registered { Hears::InTime } else { Hears::Early };
                 self.node_down((node, incarnation), heirs.into(), hears, mail);
             }
-            Effect::PassedOnAll { .. } | Effect::OrphansEnded { .. } => {
-                if let Effect::OrphansEnded { node, incarnation } = effect {
-                    let shares = self.heritage.orphans_ended((node, incarnation));
-                    for (slot, share) in
-                        known(node).into_iter().flat_map(|slot| shares.iter().map(move |share| (slot, share)))
-                    {
-                        cluster.remove_share(&share_text(share), &share.1, slot);
-                    }
+            Effect::PassedOnAll { .. } => mail.post_to_all(|| Event::Effect(effect.clone())),
+            Effect::OrphansEnded { node, incarnation } => {
+                let shares = self.heritage.orphans_ended((node, incarnation));
+                if let Some(slot) = known(node) {
+                    shares.iter().for_each(|share| cluster.remove_share(&share_text(share), &share.1, slot));
                 }
                 mail.post_to_all(|| Event::Effect(effect.clone()));
             }
             Effect::HeirsChanged { home } if self.shared.is_own(home) => self.watch.something_changed(),
-            Effect::HeirsChanged { home } if !self.shared.is_own(home) => {
+            Effect::HeirsChanged { home } => {
                 self.heritage.heirs_changed(home, self.shared.clock.now());
             }
             Effect::NodeForgotten { node } => {
