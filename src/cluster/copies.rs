@@ -7,6 +7,8 @@
 //! Who is to be an heir is decided by [`proposing`], by what the nodes say of themselves ([`standing`]); [`parting`] knows when a node may leave, and [`alarm`] when copies have been incomplete for long.
 //!
 //! What an item or a header is made of is bytes here, except that messages have an id.
+//!
+//! Owner: the shard; of what is about the whole node, the node. Tests to read first: those of [`receiving`] and [`sending`].
 
 pub mod alarm;
 pub mod inheriting;

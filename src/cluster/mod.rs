@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`publish_legs`] | what one shard has sent to one other node and not yet seen accepted |
+//! | [`publish_legs`] | what one shard has sent to one other node, until it is stable there |
 //! | [`no_room`] | what another node has not taken because its disk is full |
 //! | [`applied_waits`] | who waits until every node routes with a state |
 //! | [`copies`] | the copies of sessions: at their home, and at its heirs |

@@ -1,5 +1,7 @@
 //! What an heir writes down of the sessions of other nodes: a copy is an owner with a header of its own kind and the items of the session; one more owner for each
 //! home has the streams that its sessions have seen.
+//!
+//! Test to read first: `tests::headers_and_streams_as_bytes`.
 
 use holdfast_raft::NodeId;
 use holdfast_storage::{Entry, OwnerId, Value};

@@ -14,7 +14,8 @@
 //! Owner: the shard, in [`Keeping`]. Invariants: submissions are numbered without a gap; what waits is in the order of the submissions; nothing falls due before its
 //! submission is kept.
 //!
-//! Without a data directory, or at `durability = "memory"`, nothing waits and there are no legs.
+//! Without a data directory nothing waits and there are no legs. At `durability = "memory"` what is handed over counts as kept: where sessions have copies, what waits
+//! until it is stable waits for the heirs alone; else nothing waits.
 //!
 //! Test to read first: `cluster-tests/tests/durability/kill_rounds.rs`.
 

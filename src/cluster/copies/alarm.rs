@@ -2,7 +2,7 @@
 //!
 //! A node that stops for a moment is no reason: it is said once, after [`PATIENCE_MS`], and the end of it only if the beginning was said.
 //!
-//! Owner: the node.
+//! Owner: the node. Test to read first: `tests::it_is_said_once_after_a_while_and_so_is_its_end`.
 
 /// For so long copies may be incomplete before that is said, in milliseconds.
 const PATIENCE_MS: u64 = 30_000;

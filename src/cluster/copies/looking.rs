@@ -16,7 +16,7 @@
 //! There is no question to other nodes for copies that they may have. By the rules of the control state only the pick of the base of the last home can become the holder, and that has the copy, or nobody may
 //! say that it is the newest: another node's would be one from before the base was filled. So whoever finds nothing here has lost the session, or there never was anything of it.
 //!
-//! Test to read first: `tests::a_node_that_starts_again_goes_on_where_it_was`.
+//! Owns nothing. Test to read first: `tests::a_node_that_starts_again_goes_on_where_it_was`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //! A question needs no deadline. Over the link it is never lost: a node answers, or it is given up, or it begins anew and is asked again. When a node dies that was asked and
 //! has not answered, everybody is asked once more: somebody who has said no may be its heir.
 //!
-//! Invariants: a message is in one question at the most, and counts as one that is kept; at most [`OPEN_MAX`] questions are with others.
+//! Owner: [`ShareGroups`](super::ShareGroups). Invariants: a message is in one question at the most, and counts as one that is kept; at most [`OPEN_MAX`] questions are with others.
 //!
 //! Test to read first: `tests::what_a_dead_node_may_have_is_offered_when_nobody_has_it`.
 

@@ -2,6 +2,8 @@
 //!
 //! Shell of [`Proposing`], [`Standings`] and [`Alarm`]. What the shards are told is read from the applied state while that is locked, behind the news of nodes that came or went with it.
 //! Every node says of itself how it stands, whether its own sessions have copies or not. Owner: the node, in [`Watch`].
+//!
+//! Test to read first: `cluster-tests/tests/cluster/copies.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What this node has of the sessions of others: what it says when it has inherited, and which copies are of no use any more.
 //!
-//! Owner: the node, in [`Heritage`].
+//! Owner: the node, in [`Heritage`]. Test to read first: `tests::the_last_shard_says_that_all_have_inherited_and_it_is_remembered_while_somebody_waits`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

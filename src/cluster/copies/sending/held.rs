@@ -2,6 +2,8 @@
 //! meanwhile goes nowhere, and neither does its deletion.
 //!
 //! Owner: [`Sending`](super::Sending). Invariant: what is taken out comes in the order in which it was put in, and the first one is there.
+//!
+//! Test to read first: `tests::a_message_that_is_acknowledged_before_it_is_kept_goes_nowhere` of `sending`.
 
 use std::collections::VecDeque;
 
