@@ -475,6 +475,8 @@ impl<E: Clone> Sending<E> {
         }
         for (heir, stream) in &mut self.streams {
             stream.to_fill.make_contiguous().sort_unstable();
+            // When one of those is no pick any more it comes in again.
+            stream.to_drop.retain(|id| !self.owners.get(id).is_some_and(|owner| owner.is_pick(*heir)));
             let Some(work) = stream.work else {
                 stream.begin_fill();
                 continue;
