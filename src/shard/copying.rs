@@ -9,7 +9,7 @@
 //!
 //! Test to read first: `tests::a_turn_of_a_session_becomes_a_frame_for_its_heir`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,8 +46,8 @@ pub(super) struct Copying {
     held: HashSet<(OwnerId, ItemId)>,
     /// What each heir is being sent whole.
     fillings: BTreeMap<Slot, Filling>,
-    /// Heirs that were sent all of a session since the last turn, with one such session: they have to hear what it has seen.
-    filled: BTreeMap<Slot, OwnerId>,
+    /// Heirs that were sent all of a session since the last turn: they have to hear what it has seen.
+    filled: BTreeSet<Slot>,
     /// There may be something to fill.
     fills: bool,
 }
@@ -87,6 +87,8 @@ const PART_BYTES: usize = 64 * 1024;
 const READ_BACK_BYTES: usize = 1024 * 1024;
 /// Parts that are made in one turn.
 const PARTS_PER_TURN: usize = 256;
+/// The owner of what is said of no session.
+const NOBODY: OwnerId = OwnerId(0);
 /// About what an entry takes beside its value and its body.
 const ENTRY_BYTES: usize = 32;
 
@@ -189,7 +191,7 @@ impl Copying {
 
     /// Whether there may be something to fill, or to send that was held.
     pub fn has_work(&self) -> bool {
-        self.fills || self.sending.has_released()
+        self.fills || !self.filled.is_empty() || self.sending.has_released()
     }
 
     /// Whether it is a session of this shard.
@@ -198,14 +200,21 @@ impl Copying {
     }
 
     /// What the turn has written down, as frames.
-    fn submit(&mut self, submission: u64, seen: impl FnOnce() -> Vec<MessageId>) -> Vec<Frame<Piece>> {
-        if !self.filled.is_empty() {
-            let seen = seen();
-            for owner in std::mem::take(&mut self.filled).into_values() {
-                self.turn.extend(seen.iter().map(|id| piece(owner, Piece::Seen(*id))));
-            }
-        }
+    fn submit(&mut self, submission: u64) -> Vec<Frame<Piece>> {
         self.sending.submit(submission, self.turn.drain(..))
+    }
+
+    /// What those have to hear that were sent all of a session, whether that lives or not. All that was seen is handed over.
+    fn tell_seen(&mut self, seen: impl FnOnce() -> Vec<MessageId>) -> Vec<Frame<Piece>> {
+        if self.filled.is_empty() {
+            return Vec::new();
+        }
+        let seen = seen();
+        let mut frames = Vec::new();
+        for heir in std::mem::take(&mut self.filled) {
+            frames.extend(self.sending.tell(heir, seen.iter().map(|id| piece(NOBODY, Piece::Seen(*id)))));
+        }
+        frames
     }
 
     pub fn stable(&self) -> u64 {
@@ -322,9 +331,13 @@ impl Shard {
             return;
         }
         if let Some(submission) = submitted {
-            let Shard { keeping, moves, .. } = self;
-            let frames = keeping.copying.as_mut().map(|copying| copying.submit(submission, || moves.seen_streams()));
+            let frames = self.keeping.copying.as_mut().map(|copying| copying.submit(submission));
             self.send_copies(frames.unwrap_or_default());
+        }
+        let Shard { keeping, moves, .. } = self;
+        let frames = keeping.copying.as_mut().map(|copying| copying.tell_seen(|| moves.seen_streams()));
+        self.send_copies(frames.unwrap_or_default());
+        if let Some(submission) = submitted {
             self.keeping.behind |= self.unstable_bytes() > limits::UNSTABLE_BYTES_HIGH;
             if self.keeping.is_kept_at_once() {
                 self.kept(submission);
@@ -404,6 +417,7 @@ impl Shard {
 
     fn look_whether_filled(&mut self) {
         if let Some(copying) = &mut self.keeping.copying
+            && copying.filled.is_empty()
             && let Some(fill) = copying.sending.fill_complete()
         {
             self.control.copies_filled(self.id, fill);
@@ -432,6 +446,18 @@ type ReadBack = Vec<(OwnerId, ItemId, Option<Arc<Message>>)>;
 impl Shard {
     /// Makes what heirs lack and can take.
     fn fill_copies(&mut self) {
+        if !self.keeping.copying.as_ref().is_some_and(|copying| copying.fills) {
+            return;
+        }
+        self.make_parts();
+        if self.keeping.copying.as_ref().is_some_and(|copying| copying.has_work()) {
+            self.wake_flusher();
+        }
+        self.look_whether_filled();
+    }
+
+    /// As many as one turn makes.
+    fn make_parts(&mut self) {
         for _ in 0..PARTS_PER_TURN {
             let Some(copying) = self.keeping.copying.as_mut().filter(|copying| copying.fills) else { return };
             let ready = copying.fillings.values().find(|filling| filling.reading == Reading::Done);
@@ -441,13 +467,9 @@ impl Shard {
             let may = |heir: NodeSlot| peers.has_room(heir) && short >> heir & 1 == 0;
             match ready.or_else(|| copying.sending.next_work(may)) {
                 Some(work) => self.make_copies(work),
-                None => {
-                    copying.fills = false;
-                    return self.look_whether_filled();
-                }
+                None => copying.fills = false,
             }
         }
-        self.wake_flusher();
     }
 
     fn make_copies(&mut self, work: Work) {
@@ -470,7 +492,7 @@ impl Shard {
             Some((part, last)) => {
                 if last {
                     copying.fillings.remove(&work.heir);
-                    copying.filled.insert(work.heir, work.owner);
+                    copying.filled.insert(work.heir);
                 }
                 let frames = copying.sending.made(work, part, last);
                 self.send_copies(frames);

@@ -646,6 +646,15 @@ impl<E: Clone> Sending<E> {
         released
     }
 
+    /// What an heir that was filled has to hear besides, of no owner, behind what is held: it is accepted before the fill is complete.
+    pub fn tell(&mut self, heir: Slot, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
+        let (mut released, mut frames) = (Vec::new(), Vec::new());
+        self.release(&mut released, heir, u64::MAX);
+        entries.into_iter().for_each(|copied| self.write(&mut frames, heir, None, &copied));
+        released.append(&mut frames);
+        released
+    }
+
     /// The fill that has just ended: every owner is completely with its pick in next. Told once.
     pub fn fill_complete(&mut self) -> Option<u64> {
         let next = &self.heirs.next.slots;

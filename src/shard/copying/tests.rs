@@ -74,7 +74,7 @@ fn heard(copying: &mut Copying, frames: &[Frame<Piece>]) -> Vec<String> {
 
 fn submit(copying: &mut Copying, submission: u64, entries: &[Entry]) -> Vec<String> {
     copying.write(entries);
-    let frames = copying.submit(submission, || vec![MessageId { node: 7, shard: 0, sequence: 99 }]);
+    let frames = copying.submit(submission);
     heard(copying, &frames)
 }
 
@@ -155,8 +155,31 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     let (part, last) = filling.part(O, &session).expect("they have been read");
     let frames = copying.sending.made(work, part, last);
     assert_eq!((heard(&mut copying, &frames), last), (vec!["put 3 with body".into(), "complete".into()], true));
-    copying.filled.insert(B, O);
-    assert_eq!(submit(&mut copying, 1, &[put_of(5)]), ["put 5 with body", "seen 99"]);
+    copying.filled.insert(B);
+    assert!(copying.has_work(), "nothing else has to be written");
+    assert_eq!(submit(&mut copying, 1, &[Entry::Drop { owner: O }]), ["drop"]);
+    let seen = || vec![MessageId { node: 7, shard: 0, sequence: 99 }];
+    let frames = copying.tell_seen(seen);
+    assert_eq!(heard(&mut copying, &frames), ["seen 99"], "the others are of the same home");
+    assert!(copying.tell_seen(seen).is_empty(), "told once");
+}
+
+#[test]
+fn a_fill_is_complete_when_the_heir_has_accepted_what_was_seen() {
+    let mut copying = Copying::default();
+    copying.add(O, &"c".into(), 5, false);
+    let next = [(NodeId(9), Some(B))].into_iter().collect();
+    copying.sending.change(Heirs { next, fill: Some(7), wanted: true, ..Heirs::default() });
+    let session = Session::new("c".into(), Some(O));
+    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let (part, last) = Filling::new(work, &session).part(O, &session).expect("there is no message");
+    let made = copying.sending.made(work, part, last);
+    copying.filled.insert(B);
+    let told = copying.tell_seen(|| vec![MessageId { node: 7, shard: 0, sequence: 99 }]);
+    copying.sending.accepted(B, made.last().expect("all of it").number);
+    assert_eq!(copying.sending.fill_complete(), None);
+    copying.sending.accepted(B, told.last().expect("what was seen").number);
+    assert_eq!(copying.sending.fill_complete(), Some(7));
 }
 
 #[test]
