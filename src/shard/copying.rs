@@ -19,8 +19,8 @@ use holdfast_storage::{Entry, ItemId, OwnerId};
 use crate::cluster::copies::{Copied, Effect, Frame, Heirs, Sending, Slot, Step, Work};
 use crate::journal::{self, CopyWriter};
 use crate::limits;
-use crate::mqtt::{Message, MessageId};
-use crate::session::{Item, Position, Session};
+use crate::mqtt::{Message, MessageId, PacketId};
+use crate::session::{Item, Position, Queued, Session};
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::Shard;
@@ -44,6 +44,8 @@ pub(super) struct Copying {
     owners: HashMap<OwnerId, Owner>,
     /// Items whose deletion waits until the heirs have what is in their place.
     held: HashSet<(OwnerId, ItemId)>,
+    /// Messages that sessions have given back, until they are deleted: a copy has them as long.
+    away: HashMap<OwnerId, Away>,
     /// What each heir is being sent whole.
     fillings: BTreeMap<Slot, Filling>,
     /// Heirs that were sent all of a session since the last turn: they have to hear what it has seen.
@@ -51,6 +53,8 @@ pub(super) struct Copying {
     /// There may be something to fill.
     fills: bool,
 }
+
+type Away = BTreeMap<ItemId, Queued>;
 
 /// A session of this shard.
 struct Owner {
@@ -175,8 +179,16 @@ impl Copying {
         {
             return;
         }
+        if let Entry::Delete { item, .. } = entry
+            && let Some(away) = self.away.get_mut(&id)
+            && away.remove(item).is_some()
+            && away.is_empty()
+        {
+            self.away.remove(&id);
+        }
         if ends(entry) {
             self.owners.remove(&id);
+            self.away.remove(&id);
             self.held.retain(|(owner, _)| *owner != id);
         }
         self.turn.push(copied(entry.clone()));
@@ -186,6 +198,14 @@ impl Copying {
     pub fn hold(&mut self, owner: OwnerId, item: ItemId) {
         if self.owns(owner) {
             self.held.insert((owner, item));
+        }
+    }
+
+    /// Messages are out of a session, and written down until their next owner has them. What is not kept yet comes to the heirs in any case.
+    pub fn give_away(&mut self, owner: OwnerId, given: &[Queued]) {
+        if self.owns(owner) && given.iter().any(|queued| queued.kept) {
+            let kept = given.iter().filter(|queued| queued.kept);
+            self.away.entry(owner).or_default().extend(kept.map(|queued| (queued.position, queued.clone())));
         }
     }
 
@@ -252,13 +272,14 @@ impl Copying {
 }
 
 impl Filling {
-    fn new(work: Work, session: &Session) -> Filling {
-        let positions = session.message_positions();
+    fn new(work: Work, session: &Session, away: Option<&Away>) -> Filling {
+        let away = away.into_iter().flatten().map(|(position, _)| *position);
+        let positions = away.chain(session.message_positions()).collect();
         Filling { work, begun: false, positions, gone: 0, bodies: HashMap::new(), reading: Reading::Nothing }
     }
 
     /// The next part, and whether it is the last; nothing while messages have to be read back for it.
-    fn part(&mut self, owner: OwnerId, session: &Session) -> Option<(Vec<Copied<Piece>>, bool)> {
+    fn part(&mut self, owner: OwnerId, session: &Session, away: Option<&Away>) -> Option<(Vec<Copied<Piece>>, bool)> {
         let mut part = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             session.items_without_message(|position, item| part.push(copied(put(owner, position, item, None))));
@@ -269,7 +290,7 @@ impl Filling {
                 return Some((part, false));
             }
             let read = self.bodies.remove(&position);
-            if let Some((queued, packet_id)) = session.written_message(position) {
+            if let Some((queued, packet_id)) = written(session, away, position) {
                 let body = match (queued.message().cloned(), read) {
                     (Some(message), _) | (None, Some(Some(message))) => Some(message),
                     // It is lost, and the session will find out when its turn comes.
@@ -290,11 +311,11 @@ impl Filling {
     }
 
     /// The messages to be read back next.
-    fn wanted(&self, session: &Session) -> Vec<Position> {
+    fn wanted(&self, session: &Session, away: Option<&Away>) -> Vec<Position> {
         let mut bytes = 0;
         let left = self.positions.get(self.gone..).unwrap_or_default().iter().copied();
         let stored = left.filter_map(|position| {
-            let (queued, _) = session.written_message(position)?;
+            let (queued, _) = written(session, away, position)?;
             queued.message().is_none().then_some((position, queued.size()))
         });
         let within = stored.take_while(|(_, size)| {
@@ -304,6 +325,15 @@ impl Filling {
         });
         within.take(limits::READ_BACK_MESSAGES).map(|(position, _)| position).collect()
     }
+}
+
+/// The message at a position of a session, or of what it has given back.
+fn written<'a>(
+    session: &'a Session,
+    away: Option<&'a Away>,
+    position: Position,
+) -> Option<(&'a Queued, Option<PacketId>)> {
+    session.written_message(position).or_else(|| Some((away?.get(&position)?, None)))
 }
 
 fn put(owner: OwnerId, position: Position, item: Item<'_>, body: Option<Arc<Message>>) -> Entry {
@@ -483,12 +513,13 @@ impl Shard {
             let frames = copying.sending.made(work, [], true);
             return self.send_copies(frames);
         };
-        let filling = copying.fillings.entry(work.heir).or_insert_with(|| Filling::new(work, session));
+        let away = copying.away.get(&work.owner);
+        let filling = copying.fillings.entry(work.heir).or_insert_with(|| Filling::new(work, session, away));
         if filling.work.owner != work.owner || work.step == Step::Begin && filling.work != work {
-            *filling = Filling::new(work, session);
+            *filling = Filling::new(work, session, away);
         }
         (filling.work, filling.reading) = (work, Reading::Nothing);
-        match filling.part(work.owner, session) {
+        match filling.part(work.owner, session, away) {
             Some((part, last)) => {
                 if last {
                     copying.fillings.remove(&work.heir);
@@ -498,7 +529,7 @@ impl Shard {
                 self.send_copies(frames);
             }
             None => {
-                let wanted = filling.wanted(session).into_iter().map(|position| (work.owner, position)).collect();
+                let wanted = filling.wanted(session, away).into_iter().map(|position| (work.owner, position)).collect();
                 self.next_ticket += 1;
                 filling.reading = Reading::Asked(self.next_ticket);
                 if let Some(storage) = self.keeping.storage() {
