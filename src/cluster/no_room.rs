@@ -22,7 +22,7 @@ const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub struct Waiting<W> {
     pub topic: Box<str>,
     pub frame: Vec<u8>,
-    /// Who waits until it is accepted.
+    /// Who waits until it is accepted, if anybody does.
     pub wait: W,
     /// When it was refused.
     pub since: u64,

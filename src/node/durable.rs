@@ -365,7 +365,8 @@ impl Found {
                     let streams =
                         items.iter().filter_map(|item| Some((item.item, journal::decode_stream(&item.value)?)));
                     let streams: Vec<_> = streams.collect();
-                    copies.restore_streams(home, owner, up_to, &streams);
+                    let other = copies.restore_streams(home, owner, up_to, &streams);
+                    entries.extend(other.map(|owner| Entry::Drop { owner }));
                 }
             }
         }

@@ -90,6 +90,7 @@ impl Shard {
         let doubtful = slot.session.take_doubtful();
         if !doubtful.is_empty() {
             slot.items_away = true;
+            self.keeping.give_away(owner, &doubtful);
             self.read_back_to_ask(owner, doubtful, rank);
         }
     }

@@ -635,6 +635,7 @@ impl Shard {
         let slot = &mut self.sessions[session as usize];
         let owner = slot.session.owner();
         slot.items_away |= owner.is_some();
+        owner.into_iter().for_each(|owner| self.keeping.give_away(owner, &given));
         let mut stored = Vec::new();
         for queued in given {
             let (Some(message), Some(share)) = (queued.message(), &queued.share) else {

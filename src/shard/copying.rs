@@ -9,7 +9,7 @@
 //!
 //! Test to read first: `tests::a_turn_of_a_session_becomes_a_frame_for_its_heir`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ use holdfast_storage::{Entry, ItemId, OwnerId};
 use crate::cluster::copies::{Copied, Effect, Frame, Heirs, Sending, Slot, Step, Work};
 use crate::journal::{self, CopyWriter};
 use crate::limits;
-use crate::mqtt::{Message, MessageId};
-use crate::session::{Item, Position, Session};
+use crate::mqtt::{Message, MessageId, PacketId};
+use crate::session::{Item, Position, Queued, Session};
 use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::Shard;
@@ -44,13 +44,17 @@ pub(super) struct Copying {
     owners: HashMap<OwnerId, Owner>,
     /// Items whose deletion waits until the heirs have what is in their place.
     held: HashSet<(OwnerId, ItemId)>,
+    /// Messages that sessions have given back, until they are deleted: a copy has them as long.
+    away: HashMap<OwnerId, Away>,
     /// What each heir is being sent whole.
     fillings: BTreeMap<Slot, Filling>,
-    /// Heirs that were sent all of a session since the last turn, with one such session: they have to hear what it has seen.
-    filled: BTreeMap<Slot, OwnerId>,
+    /// Heirs that were sent all of a session since the last turn: they have to hear what it has seen.
+    filled: BTreeSet<Slot>,
     /// There may be something to fill.
     fills: bool,
 }
+
+type Away = BTreeMap<ItemId, Queued>;
 
 /// A session of this shard.
 struct Owner {
@@ -87,6 +91,8 @@ const PART_BYTES: usize = 64 * 1024;
 const READ_BACK_BYTES: usize = 1024 * 1024;
 /// Parts that are made in one turn.
 const PARTS_PER_TURN: usize = 256;
+/// The owner of what is said of no session.
+const NOBODY: OwnerId = OwnerId(0);
 /// About what an entry takes beside its value and its body.
 const ENTRY_BYTES: usize = 32;
 
@@ -173,8 +179,16 @@ impl Copying {
         {
             return;
         }
+        if let Entry::Delete { item, .. } = entry
+            && let Some(away) = self.away.get_mut(&id)
+            && away.remove(item).is_some()
+            && away.is_empty()
+        {
+            self.away.remove(&id);
+        }
         if ends(entry) {
             self.owners.remove(&id);
+            self.away.remove(&id);
             self.held.retain(|(owner, _)| *owner != id);
         }
         self.turn.push(copied(entry.clone()));
@@ -187,9 +201,17 @@ impl Copying {
         }
     }
 
+    /// Messages are out of a session, and written down until their next owner has them. What is not kept yet comes to the heirs in any case.
+    pub fn give_away(&mut self, owner: OwnerId, given: &[Queued]) {
+        if self.owns(owner) && given.iter().any(|queued| queued.kept) {
+            let kept = given.iter().filter(|queued| queued.kept);
+            self.away.entry(owner).or_default().extend(kept.map(|queued| (queued.position, queued.clone())));
+        }
+    }
+
     /// Whether there may be something to fill, or to send that was held.
     pub fn has_work(&self) -> bool {
-        self.fills || self.sending.has_released()
+        self.fills || !self.filled.is_empty() || self.sending.has_released()
     }
 
     /// Whether it is a session of this shard.
@@ -198,14 +220,21 @@ impl Copying {
     }
 
     /// What the turn has written down, as frames.
-    fn submit(&mut self, submission: u64, seen: impl FnOnce() -> Vec<MessageId>) -> Vec<Frame<Piece>> {
-        if !self.filled.is_empty() {
-            let seen = seen();
-            for owner in std::mem::take(&mut self.filled).into_values() {
-                self.turn.extend(seen.iter().map(|id| piece(owner, Piece::Seen(*id))));
-            }
-        }
+    fn submit(&mut self, submission: u64) -> Vec<Frame<Piece>> {
         self.sending.submit(submission, self.turn.drain(..))
+    }
+
+    /// What those have to hear that were sent all of a session, whether that lives or not. All that was seen is handed over.
+    fn tell_seen(&mut self, seen: impl FnOnce() -> Vec<MessageId>) -> Vec<Frame<Piece>> {
+        if self.filled.is_empty() {
+            return Vec::new();
+        }
+        let seen = seen();
+        let mut frames = Vec::new();
+        for heir in std::mem::take(&mut self.filled) {
+            frames.extend(self.sending.tell(heir, seen.iter().map(|id| piece(NOBODY, Piece::Seen(*id)))));
+        }
+        frames
     }
 
     pub fn stable(&self) -> u64 {
@@ -243,13 +272,14 @@ impl Copying {
 }
 
 impl Filling {
-    fn new(work: Work, session: &Session) -> Filling {
-        let positions = session.message_positions();
+    fn new(work: Work, session: &Session, away: Option<&Away>) -> Filling {
+        let away = away.into_iter().flatten().map(|(position, _)| *position);
+        let positions = away.chain(session.message_positions()).collect();
         Filling { work, begun: false, positions, gone: 0, bodies: HashMap::new(), reading: Reading::Nothing }
     }
 
     /// The next part, and whether it is the last; nothing while messages have to be read back for it.
-    fn part(&mut self, owner: OwnerId, session: &Session) -> Option<(Vec<Copied<Piece>>, bool)> {
+    fn part(&mut self, owner: OwnerId, session: &Session, away: Option<&Away>) -> Option<(Vec<Copied<Piece>>, bool)> {
         let mut part = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             session.items_without_message(|position, item| part.push(copied(put(owner, position, item, None))));
@@ -260,7 +290,7 @@ impl Filling {
                 return Some((part, false));
             }
             let read = self.bodies.remove(&position);
-            if let Some((queued, packet_id)) = session.written_message(position) {
+            if let Some((queued, packet_id)) = written(session, away, position) {
                 let body = match (queued.message().cloned(), read) {
                     (Some(message), _) | (None, Some(Some(message))) => Some(message),
                     // It is lost, and the session will find out when its turn comes.
@@ -281,11 +311,11 @@ impl Filling {
     }
 
     /// The messages to be read back next.
-    fn wanted(&self, session: &Session) -> Vec<Position> {
+    fn wanted(&self, session: &Session, away: Option<&Away>) -> Vec<Position> {
         let mut bytes = 0;
         let left = self.positions.get(self.gone..).unwrap_or_default().iter().copied();
         let stored = left.filter_map(|position| {
-            let (queued, _) = session.written_message(position)?;
+            let (queued, _) = written(session, away, position)?;
             queued.message().is_none().then_some((position, queued.size()))
         });
         let within = stored.take_while(|(_, size)| {
@@ -295,6 +325,15 @@ impl Filling {
         });
         within.take(limits::READ_BACK_MESSAGES).map(|(position, _)| position).collect()
     }
+}
+
+/// The message at a position of a session, or of what it has given back.
+fn written<'a>(
+    session: &'a Session,
+    away: Option<&'a Away>,
+    position: Position,
+) -> Option<(&'a Queued, Option<PacketId>)> {
+    session.written_message(position).or_else(|| Some((away?.get(&position)?, None)))
 }
 
 fn put(owner: OwnerId, position: Position, item: Item<'_>, body: Option<Arc<Message>>) -> Entry {
@@ -322,9 +361,13 @@ impl Shard {
             return;
         }
         if let Some(submission) = submitted {
-            let Shard { keeping, moves, .. } = self;
-            let frames = keeping.copying.as_mut().map(|copying| copying.submit(submission, || moves.seen_streams()));
+            let frames = self.keeping.copying.as_mut().map(|copying| copying.submit(submission));
             self.send_copies(frames.unwrap_or_default());
+        }
+        let Shard { keeping, moves, .. } = self;
+        let frames = keeping.copying.as_mut().map(|copying| copying.tell_seen(|| moves.seen_streams()));
+        self.send_copies(frames.unwrap_or_default());
+        if let Some(submission) = submitted {
             self.keeping.behind |= self.unstable_bytes() > limits::UNSTABLE_BYTES_HIGH;
             if self.keeping.is_kept_at_once() {
                 self.kept(submission);
@@ -404,6 +447,7 @@ impl Shard {
 
     fn look_whether_filled(&mut self) {
         if let Some(copying) = &mut self.keeping.copying
+            && copying.filled.is_empty()
             && let Some(fill) = copying.sending.fill_complete()
         {
             self.control.copies_filled(self.id, fill);
@@ -432,6 +476,18 @@ type ReadBack = Vec<(OwnerId, ItemId, Option<Arc<Message>>)>;
 impl Shard {
     /// Makes what heirs lack and can take.
     fn fill_copies(&mut self) {
+        if !self.keeping.copying.as_ref().is_some_and(|copying| copying.fills) {
+            return;
+        }
+        self.make_parts();
+        if self.keeping.copying.as_ref().is_some_and(|copying| copying.has_work()) {
+            self.wake_flusher();
+        }
+        self.look_whether_filled();
+    }
+
+    /// As many as one turn makes.
+    fn make_parts(&mut self) {
         for _ in 0..PARTS_PER_TURN {
             let Some(copying) = self.keeping.copying.as_mut().filter(|copying| copying.fills) else { return };
             let ready = copying.fillings.values().find(|filling| filling.reading == Reading::Done);
@@ -441,13 +497,9 @@ impl Shard {
             let may = |heir: NodeSlot| peers.has_room(heir) && short >> heir & 1 == 0;
             match ready.or_else(|| copying.sending.next_work(may)) {
                 Some(work) => self.make_copies(work),
-                None => {
-                    copying.fills = false;
-                    return self.look_whether_filled();
-                }
+                None => copying.fills = false,
             }
         }
-        self.wake_flusher();
     }
 
     fn make_copies(&mut self, work: Work) {
@@ -461,22 +513,23 @@ impl Shard {
             let frames = copying.sending.made(work, [], true);
             return self.send_copies(frames);
         };
-        let filling = copying.fillings.entry(work.heir).or_insert_with(|| Filling::new(work, session));
+        let away = copying.away.get(&work.owner);
+        let filling = copying.fillings.entry(work.heir).or_insert_with(|| Filling::new(work, session, away));
         if filling.work.owner != work.owner || work.step == Step::Begin && filling.work != work {
-            *filling = Filling::new(work, session);
+            *filling = Filling::new(work, session, away);
         }
         (filling.work, filling.reading) = (work, Reading::Nothing);
-        match filling.part(work.owner, session) {
+        match filling.part(work.owner, session, away) {
             Some((part, last)) => {
                 if last {
                     copying.fillings.remove(&work.heir);
-                    copying.filled.insert(work.heir, work.owner);
+                    copying.filled.insert(work.heir);
                 }
                 let frames = copying.sending.made(work, part, last);
                 self.send_copies(frames);
             }
             None => {
-                let wanted = filling.wanted(session).into_iter().map(|position| (work.owner, position)).collect();
+                let wanted = filling.wanted(session, away).into_iter().map(|position| (work.owner, position)).collect();
                 self.next_ticket += 1;
                 filling.reading = Reading::Asked(self.next_ticket);
                 if let Some(storage) = self.keeping.storage() {

@@ -36,7 +36,7 @@ use crate::journal;
 use crate::limits;
 use crate::mqtt::{Message, MessageId, PacketId};
 use crate::retained;
-use crate::session::{Asked, Position};
+use crate::session::{Asked, Position, Queued};
 use crate::subscriptions::{SessionKey, ShardId};
 
 use super::copying::Copying;
@@ -295,6 +295,13 @@ impl Keeping {
             self.when_submitted(Waiting::Due(Due::GoneFromCopy { owner, item }), true);
         }
         self.delete(owner, item);
+    }
+
+    /// Messages are out of a session until they are deleted.
+    pub fn give_away(&mut self, owner: OwnerId, given: &[Queued]) {
+        if let Some(copying) = &mut self.copying {
+            copying.give_away(owner, given);
+        }
     }
 
     /// Deletes an item from the copy of a session, if that is of this shard.

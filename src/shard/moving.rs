@@ -9,6 +9,7 @@
 mod giving;
 mod taking;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -71,6 +72,8 @@ pub(super) struct Moves {
     before: Seen,
     /// The names of packets that came here under another name before they came under these.
     overtaken: HashSet<MessageId>,
+    /// The same and some that have come since, the oldest first.
+    overtaken_in_order: VecDeque<MessageId>,
 }
 
 /// What a dead node had left in sockets when its clients were elsewhere: beyond that the oldest are not looked out for.
@@ -104,10 +107,16 @@ impl Moves {
 
     /// A packet has come that may have come before as one of `earlier`, or may be about to.
     pub fn overtake(&mut self, earlier: &[MessageId]) {
-        if self.overtaken.len() + earlier.len() > OVERTAKEN_MAX {
-            self.overtaken = HashSet::new();
+        for id in earlier.iter().filter(|id| !self.seen.contains(**id)) {
+            if self.overtaken.insert(*id) {
+                self.overtaken_in_order.push_back(*id);
+            }
         }
-        self.overtaken.extend(earlier.iter().filter(|id| !self.seen.contains(**id)));
+        while self.overtaken_in_order.len() > OVERTAKEN_MAX
+            && let Some(oldest) = self.overtaken_in_order.pop_front()
+        {
+            self.overtaken.remove(&oldest);
+        }
     }
 
     /// Whether the message has come under another name.
@@ -425,3 +434,18 @@ impl Shard {
 
 /// How often windows, debts and deadlines are looked at.
 const LOOK_AFTER_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_overtaken_names_the_oldest_are_forgotten() {
+        let name = |sequence: usize| MessageId { node: 7, shard: 0, sequence: sequence as u64 };
+        let mut moves = Moves::default();
+        (0..=OVERTAKEN_MAX).for_each(|sequence| moves.overtake(&[name(sequence)]));
+        assert!(!moves.was_overtaken(name(0)) && moves.was_overtaken(name(1)));
+        assert!(moves.was_overtaken(name(OVERTAKEN_MAX)) && !moves.was_overtaken(name(1)), "each comes once");
+        assert!(moves.overtaken_in_order.len() <= OVERTAKEN_MAX);
+    }
+}

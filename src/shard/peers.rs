@@ -63,7 +63,7 @@ pub(super) struct Peer {
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
     /// What it has refused for lack of room.
-    no_room: NoRoom<PromiseKey>,
+    no_room: NoRoom<Option<PromiseKey>>,
     /// A mark that must not come before that.
     held_mark: Option<u64>,
     /// It was last told of the node that it has accepted nothing for a while.
@@ -239,7 +239,7 @@ impl Shard {
         let mut left = Vec::new();
         peer.legs.take(|frame, wait| left.push((frame.to_vec(), wait.and_then(Wait::promise))));
         // They were in front of those.
-        let refused = peer.no_room.clear().into_iter().map(|waiting| (waiting.frame, Some(waiting.wait)));
+        let refused = peer.no_room.clear().into_iter().map(|waiting| (waiting.frame, waiting.wait));
         let left: Vec<_> = refused.chain(left).collect();
         let lost: Vec<PromiseKey> = match heirs {
             Some((life, heirs)) => self.leave_to_heirs(life, heirs, left),

@@ -164,8 +164,9 @@ impl Copies {
         if sequence <= of_home.up_to {
             return Ok(Vec::new());
         }
-        // A frame is small beside the bound.
-        if of_home.bytes > limits::COPIED_BYTES_MAX {
+        // A frame is small beside the bound. What makes room is taken in any case.
+        let grows = |entry: &CopyEntry| matches!(entry, CopyEntry::Begin { .. } | CopyEntry::Put { .. });
+        if of_home.bytes > limits::COPIED_BYTES_MAX && entries.iter().any(grows) {
             return Err(TooMuch);
         }
         let mut frame = Frame { home, of_home, moved: BTreeSet::new(), writes: Vec::with_capacity(entries.len() + 1) };
@@ -173,33 +174,52 @@ impl Copies {
         Ok(frame.end(sequence, &mut new_owner))
     }
 
-    /// Puts the copy of a session back that was found at the start. Returns the owner that is to be dropped if there is one too many, as damage may leave behind.
-    pub fn restore_session(&mut self, home: Home, owner: OwnerId, copied: Copied) -> Option<OwnerId> {
+    /// Puts the copy of a session back that was found at the start. Returns the owners that are to be dropped: those too many, as damage may leave behind.
+    pub fn restore_session(
+        &mut self,
+        home: Home,
+        owner: OwnerId,
+        copied: Copied,
+    ) -> impl Iterator<Item = OwnerId> + use<> {
         let of_home = self.homes.entry(home).or_default();
         let mut copies: Vec<Copied> = of_home.remove(owner).chain([copied]).collect();
         copies.sort_unstable_by_key(|copied| copied.owner);
-        let newest = copies.pop()?;
-        let earlier = copies.iter().rposition(|copied| copied.complete && !newest.complete);
-        let earlier = earlier.map(|at| copies.remove(at));
-        of_home.bytes += newest.bytes() + earlier.as_ref().map_or(0, Copied::bytes);
-        of_home.sessions.insert(owner, newest);
-        of_home.earlier.extend(earlier.map(|earlier| (owner, earlier)));
-        copies.pop().map(|copied| copied.owner)
+        if let Some(newest) = copies.pop() {
+            let earlier = copies.iter().rposition(|copied| copied.complete && !newest.complete);
+            let earlier = earlier.map(|at| copies.remove(at));
+            of_home.bytes += newest.bytes() + earlier.as_ref().map_or(0, Copied::bytes);
+            of_home.sessions.insert(owner, newest);
+            of_home.earlier.extend(earlier.map(|earlier| (owner, earlier)));
+        }
+        copies.into_iter().map(|copied| copied.owner)
     }
 
-    /// Puts back what was found of the streams of a home: `owner` has `items`.
-    pub fn restore_streams(&mut self, home: Home, owner: OwnerId, up_to: u64, items: &[(ItemId, MessageId)]) {
+    /// Puts back what was found of the streams of a home: `owner` has `items`. Returns the owner that is to be dropped if there are two, as damage may leave behind: the one
+    /// that knows less.
+    pub fn restore_streams(
+        &mut self,
+        home: Home,
+        owner: OwnerId,
+        up_to: u64,
+        items: &[(ItemId, MessageId)],
+    ) -> Option<OwnerId> {
         let of_home = self.homes.entry(home).or_default();
-        of_home.owner = Some(owner);
+        if of_home.owner.is_some_and(|other| (of_home.up_to, other) > (up_to, owner)) {
+            return Some(owner);
+        }
         of_home.up_to = up_to;
+        of_home.streams.clear();
         for (item, id) in items {
             of_home.streams.insert((id.node, id.shard), Stream { item: *item, sequence: id.sequence });
         }
+        of_home.owner.replace(owner)
     }
 
-    /// The value of an item, if the copy of its session has it.
+    /// The value of an item, if a copy of its session has it; as the one that is complete has it, if there are two.
     pub fn value(&self, home: Home, owner: OwnerId, item: ItemId) -> Option<&Value> {
-        self.homes.get(&home)?.sessions.get(&owner)?.items.get(&item)
+        let of_home = self.homes.get(&home)?;
+        let copies = of_home.earlier.get(&owner).into_iter().chain(of_home.sessions.get(&owner));
+        copies.into_iter().find_map(|copied| copied.items.get(&item))
     }
 
     /// The nodes that have copies here.

@@ -475,6 +475,8 @@ impl<E: Clone> Sending<E> {
         }
         for (heir, stream) in &mut self.streams {
             stream.to_fill.make_contiguous().sort_unstable();
+            // When one of those is no pick any more it comes in again.
+            stream.to_drop.retain(|id| !self.owners.get(id).is_some_and(|owner| owner.is_pick(*heir)));
             let Some(work) = stream.work else {
                 stream.begin_fill();
                 continue;
@@ -640,6 +642,15 @@ impl<E: Clone> Sending<E> {
         let mut released = Vec::new();
         self.release(&mut released, work.heir, u64::MAX);
         entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
+        released.append(&mut frames);
+        released
+    }
+
+    /// What an heir that was filled has to hear besides, of no owner, behind what is held: it is accepted before the fill is complete.
+    pub fn tell(&mut self, heir: Slot, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
+        let (mut released, mut frames) = (Vec::new(), Vec::new());
+        self.release(&mut released, heir, u64::MAX);
+        entries.into_iter().for_each(|copied| self.write(&mut frames, heir, None, &copied));
         released.append(&mut frames);
         released
     }

@@ -74,7 +74,7 @@ fn heard(copying: &mut Copying, frames: &[Frame<Piece>]) -> Vec<String> {
 
 fn submit(copying: &mut Copying, submission: u64, entries: &[Entry]) -> Vec<String> {
     copying.write(entries);
-    let frames = copying.submit(submission, || vec![MessageId { node: 7, shard: 0, sequence: 99 }]);
+    let frames = copying.submit(submission);
     heard(copying, &frames)
 }
 
@@ -141,22 +141,45 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     session.restore(3, Restored::Message { queued: queued(3, false), packet_id: None });
     session.restore(4, Restored::Message { queued: queued(4, false), packet_id: None });
     let work = copying.sending.next_work(|_| true).expect("nobody has it");
-    let mut filling = Filling::new(work, &session);
-    let (part, last) = filling.part(O, &session).expect("what is in memory");
+    let mut filling = Filling::new(work, &session, None);
+    let (part, last) = filling.part(O, &session, None).expect("what is in memory");
     let frames = copying.sending.made(work, part, last);
     assert_eq!(
         (heard(&mut copying, &frames), last),
         (vec!["begin c 5".into(), "put 1".into(), "put 2 with body".into()], false)
     );
-    assert!(filling.part(O, &session).is_none(), "a message has to be read back");
-    assert_eq!(filling.wanted(&session), [3, 4]);
+    assert!(filling.part(O, &session, None).is_none(), "a message has to be read back");
+    assert_eq!(filling.wanted(&session, None), [3, 4]);
     filling.bodies = [(3, Some(message(3))), (4, None)].into_iter().collect();
     let work = copying.sending.next_work(|_| true).expect("the rest");
-    let (part, last) = filling.part(O, &session).expect("they have been read");
+    let (part, last) = filling.part(O, &session, None).expect("they have been read");
     let frames = copying.sending.made(work, part, last);
     assert_eq!((heard(&mut copying, &frames), last), (vec!["put 3 with body".into(), "complete".into()], true));
-    copying.filled.insert(B, O);
-    assert_eq!(submit(&mut copying, 1, &[put_of(5)]), ["put 5 with body", "seen 99"]);
+    copying.filled.insert(B);
+    assert!(copying.has_work(), "nothing else has to be written");
+    assert_eq!(submit(&mut copying, 1, &[Entry::Drop { owner: O }]), ["drop"]);
+    let seen = || vec![MessageId { node: 7, shard: 0, sequence: 99 }];
+    let frames = copying.tell_seen(seen);
+    assert_eq!(heard(&mut copying, &frames), ["seen 99"], "the others are of the same home");
+    assert!(copying.tell_seen(seen).is_empty(), "told once");
+}
+
+#[test]
+fn a_fill_is_complete_when_the_heir_has_accepted_what_was_seen() {
+    let mut copying = Copying::default();
+    copying.add(O, &"c".into(), 5, false);
+    let next = [(NodeId(9), Some(B))].into_iter().collect();
+    copying.sending.change(Heirs { next, fill: Some(7), wanted: true, ..Heirs::default() });
+    let session = Session::new("c".into(), Some(O));
+    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let (part, last) = Filling::new(work, &session, None).part(O, &session, None).expect("there is no message");
+    let made = copying.sending.made(work, part, last);
+    copying.filled.insert(B);
+    let told = copying.tell_seen(|| vec![MessageId { node: 7, shard: 0, sequence: 99 }]);
+    copying.sending.accepted(B, made.last().expect("all of it").number);
+    assert_eq!(copying.sending.fill_complete(), None);
+    copying.sending.accepted(B, told.last().expect("what was seen").number);
+    assert_eq!(copying.sending.fill_complete(), Some(7));
 }
 
 #[test]
@@ -169,4 +192,26 @@ fn what_was_given_back_leaves_the_copy_when_its_next_owner_is_safe() {
     let delete = |item| Entry::Delete { owner: O, item };
     assert_eq!(submit(&mut copying, 2, &[delete(1), delete(2)]), ["delete 2"]);
     assert_eq!(submit(&mut copying, 3, &[delete(1)]), ["delete 1"]);
+}
+
+#[test]
+fn what_was_given_back_is_in_a_copy_until_its_next_owner_is_safe() {
+    let mut copying = Copying::default();
+    copying.add(O, &"c".into(), 5, false);
+    copying.sending.change(heirs());
+    copying.give_away(O, &[queued(1, true), queued(2, false), queued(3, true)]);
+    copying.write_entry(&Entry::Delete { owner: O, item: 3 });
+    let session = Session::new("c".into(), Some(O));
+    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let away = copying.away.get(&O);
+    let mut filling = Filling::new(work, &session, away);
+    let (part, last) = filling.part(O, &session, away).expect("what is in memory");
+    assert_eq!((part.len(), last, filling.wanted(&session, away)), (1, false, vec![2]));
+    filling.bodies = [(2, Some(message(2)))].into_iter().collect();
+    let (rest, last) = filling.part(O, &session, away).expect("it has been read");
+    assert!(last);
+    let frames = copying.sending.made(work, part.into_iter().chain(rest), true);
+    assert_eq!(heard(&mut copying, &frames), ["begin c 5", "put 1 with body", "put 2 with body", "complete"]);
+    copying.write(&[1, 2].map(|item| Entry::Delete { owner: O, item }));
+    assert!(copying.away.is_empty());
 }

@@ -5,6 +5,7 @@
 use crate::cluster::no_room::Waiting;
 use crate::link::frame::{self, DataFrame};
 use crate::metrics::DropReason;
+use crate::mqtt::QoS;
 use crate::subscriptions::NodeSlot;
 
 use super::super::Shard;
@@ -22,21 +23,19 @@ impl Shard {
             Some(Wait::Copied(_)) => return self.lose_heir(slot),
             wait => wait.and_then(Wait::promise),
         };
-        // A node refuses nothing else.
-        let topic = publish_in(&frame).map_or("", |publish| publish.topic);
+        // A node refuses nothing else, and nothing of QoS 0.
+        let (topic, qos) = publish_in(&frame).map_or(("", QoS::AtMostOnce), |publish| (publish.topic, publish.qos));
         peer.no_room.refused(now, topic);
         self.peers.short |= 1 << slot;
-        match wait {
-            Some(promise) if !self.refuse_promise(promise) => {
-                let topic: Box<str> = topic.into();
-                if let Some(peer) = self.peers.get_mut(slot) {
-                    peer.no_room.wait(now, &topic, frame, promise);
-                }
-            }
-            wait => {
-                self.metrics().dropped(DropReason::StorageFull, 1);
-                wait.into_iter().for_each(|promise| self.answered(promise));
-            }
+        // One for which nobody waits was accepted before, by a node that is dead, and its publisher has heard so.
+        let is_lost = qos == QoS::AtMostOnce || wait.is_some_and(|promise| self.refuse_promise(promise));
+        if is_lost {
+            self.metrics().dropped(DropReason::StorageFull, 1);
+            return wait.into_iter().for_each(|promise| self.answered(promise));
+        }
+        let topic: Box<str> = topic.into();
+        if let Some(peer) = self.peers.get_mut(slot) {
+            peer.no_room.wait(now, &topic, frame, wait);
         }
     }
 
@@ -92,19 +91,19 @@ impl Shard {
     }
 
     /// A message has a new place in the stream, behind all that was sent while it waited.
-    fn send_again(&mut self, slot: NodeSlot, frame: &[u8], wait: PromiseKey, waited_ms: u64) {
+    fn send_again(&mut self, slot: NodeSlot, frame: &[u8], wait: Option<PromiseKey>, waited_ms: u64) {
         let left = |secs: u32| secs.checked_sub((waited_ms / 1000) as u32).filter(|secs| *secs > 0);
         let publish = publish_in(frame).map(|publish| (publish.remaining_secs.map(left), publish));
         let Some((remaining, publish)) = publish.filter(|(remaining, _)| *remaining != Some(None)) else {
             self.metrics().dropped(DropReason::Expired, 1);
-            return self.answered(wait);
+            return wait.into_iter().for_each(|promise| self.answered(promise));
         };
         let sequence = self.next_message_id().sequence;
         let publish = frame::Publish { sequence, remaining_secs: remaining.flatten(), ..publish };
         if let Some(peer) = self.peers.get_mut(slot) {
             peer.no_room.sent_again(sequence);
         }
-        self.push_leg(slot, sequence, Some(Wait::Promise(wait)), &DataFrame::Publish(publish));
+        self.push_leg(slot, sequence, wait.map(Wait::Promise), &DataFrame::Publish(publish));
         // Whoever publishes next does not have to wait for it.
         self.peers.full = 0;
     }

@@ -227,10 +227,13 @@ fn a_home_that_holds_too_much_is_refused() {
     heir.hears(HOME, 1, vec![begin(20, "c")]);
     heir.copies.homes.get_mut(&HOME).unwrap().bytes = limits::COPIED_BYTES_MAX + 1;
     let before = heir.copies.clone();
-    let refused = heir.copies.handle(HOME, 2, vec![drop_of(20)], || OwnerId(500));
-    assert_eq!(refused, Err(TooMuch));
-    assert_eq!(heir.copies, before);
+    for more in [begin(21, "d"), put(20, 1, "a")] {
+        let refused = heir.copies.handle(HOME, 2, vec![drop_of(20), more], || OwnerId(500));
+        assert_eq!(refused, Err(TooMuch));
+        assert_eq!(heir.copies, before);
+    }
     heir.hears(OTHER, 2, vec![begin(20, "c")]);
+    assert_eq!(heir.writes(2, vec![delete(20, 1), drop_of(20)])[0], "100: gone", "it makes room");
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn of_several_copies_the_newest_is_taken_up_and_a_complete_one_beside_it() {
     };
     let restored = |found: &[(u64, bool)]| {
         let mut copies = Copies::default();
-        let dropped = found.iter().filter_map(|(owner, complete)| {
+        let dropped = found.iter().flat_map(|(owner, complete)| {
             copies.restore_session(HOME, OwnerId(20), copied(*owner, *complete)).map(|owner| owner.0)
         });
         let dropped: Vec<u64> = dropped.collect();
@@ -260,6 +263,29 @@ fn of_several_copies_the_newest_is_taken_up_and_a_complete_one_beside_it() {
         assert_eq!(restored(&found), (vec![104, 100], vec![]), "{found:?}");
     }
     assert_eq!(restored(&[(100, true), (104, false), (102, true)]), (vec![104, 102], vec![100]));
+    assert_eq!(restored(&[(100, true), (104, false), (106, true)]), (vec![106], vec![100, 104]), "both go");
+}
+
+#[test]
+fn of_two_owners_of_what_a_home_has_seen_the_one_that_knows_more_is_taken_up() {
+    let seen = |sequence| MessageId { node: 9, shard: 0, sequence };
+    let found = [(OwnerId(100), 4, seen(40)), (OwnerId(101), 6, seen(60)), (OwnerId(102), 5, seen(50))];
+    let mut copies = Copies::default();
+    let dropped = found.map(|(owner, up_to, id)| copies.restore_streams(HOME, owner, up_to, &[(1, id)]));
+    assert_eq!(dropped, [None, Some(OwnerId(100)), Some(OwnerId(102))]);
+    let taken = copies.take(NODE).remove(0);
+    assert_eq!((taken.streams_owner, taken.seen), (Some(OwnerId(101)), vec![seen(60)]));
+}
+
+#[test]
+fn an_item_is_known_by_the_complete_copy_while_another_is_begun() {
+    let mut heir = Heir::default();
+    heir.hears(HOME, 1, vec![begin(20, "c"), put(20, 1, "a"), complete(20)]);
+    heir.hears(HOME, 2, vec![begin(20, "c")]);
+    assert_eq!(heir.copies.value(HOME, OwnerId(20), 1).map(|value| &value[..]), Some(&b"a"[..]));
+    heir.hears(HOME, 3, vec![put(20, 2, "b"), complete(20)]);
+    assert_eq!(heir.copies.value(HOME, OwnerId(20), 1), None, "it is not in the copy any more");
+    assert!(heir.copies.value(HOME, OwnerId(20), 2).is_some());
 }
 
 mod model;

@@ -225,6 +225,18 @@ fn a_pick_that_was_to_drop_its_copy_begins_it_anew() {
 }
 
 #[test]
+fn however_often_heirs_change_a_copy_is_to_be_dropped_once() {
+    let mut sending = Sending::<&str>::default();
+    sending.change(heirs(&[B, C], &[], None));
+    sending.begin(O, client_of(&[B, C]));
+    for _ in 0..3 {
+        sending.change(heirs(&[B], &[], None));
+        sending.change(heirs(&[B, C], &[], None));
+    }
+    assert_eq!(sending.streams.values().map(|stream| stream.to_drop.len()).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
 fn a_fill_waits_while_its_heir_has_much_to_accept() {
     let mut sending = Sending::default();
     sending.change(heirs(&[], &[B], Some(1)));

@@ -91,7 +91,7 @@ impl Disk {
                     let items = self.items.range((own, 0)..=(own, u64::MAX));
                     let items = items.map(|((_, item), value)| (*item, value.clone())).collect();
                     let copied = Copied { owner: own, client_id, began, complete, items };
-                    assert_eq!(copies.restore_session(home, owner, copied), None, "there is one of each");
+                    assert_eq!(copies.restore_session(home, owner, copied).next(), None, "there is one of each");
                 }
                 CopyHeader::Streams { home, up_to } => {
                     let streams = self.streams.range((own, 0)..=(own, u64::MAX));
