@@ -20,13 +20,10 @@ use holdfast_raft::NodeId;
 use holdfast_storage::{ItemId, OwnerId, Value};
 use thiserror::Error;
 
-use crate::limits;
+use crate::limits::{self, STREAMS_MAX};
 use crate::mqtt::{Message, MessageId};
 
 use super::{CopyEntry, CopyHeader, Home};
-
-/// Streams: those of the shards of all nodes there can be, of packets too.
-const STREAMS_MAX: usize = 8 * 64 * limits::SHARDS_MAX;
 
 /// About what an item takes in memory beside its value, and a session beside its items.
 const ITEM_BYTES: usize = 64;
