@@ -60,6 +60,8 @@ pub(super) struct Peer {
     connection: Option<PeerConnection>,
     /// Which life of its process answered last; `None` before it has.
     run: Option<u64>,
+    /// The Welcome of a life of which this shard does not know yet.
+    early_welcome: Option<(u64, Incarnation, u64)>,
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
     /// What it has refused for lack of room.
@@ -208,6 +210,7 @@ impl Shard {
                     legs: PublishLegs::default(),
                     connection: None,
                     run: None,
+                    early_welcome: None,
                     waiting: Vec::new(),
                     no_room: NoRoom::default(),
                     held_mark: None,
@@ -219,6 +222,11 @@ impl Shard {
         self.tell_owed(slot);
         self.take_early_links(node);
         self.resume_links();
+        let early = self.peers.get_mut(slot).and_then(|peer| peer.early_welcome.take());
+        if let Some((run, incarnation, received)) = early {
+            // Of an earlier life it is of no use, and its connection ends by itself.
+            let _ = self.peer_welcomes(slot, (run, incarnation), received);
+        }
     }
 
     /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others. What was for its sessions goes to the heirs, if
@@ -282,6 +290,7 @@ impl Shard {
         let serial = self.peers.serial;
         if let Some(peer) = self.peers.get_mut(slot) {
             peer.legs.disconnect();
+            peer.early_welcome = None;
             let earlier = peer.connection.replace(PeerConnection { stream, serial, waker: None, partial: Vec::new() });
             if let Some(waker) = earlier.and_then(|earlier| earlier.waker) {
                 waker.wake();
@@ -313,6 +322,7 @@ impl Shard {
         if let Some(peer) = self.peers.get_mut(slot)
             && peer.connection.take_if(|connection| connection.serial == serial).is_some()
         {
+            peer.early_welcome = None;
             debug!(event = "link", node = %peer.node, %error, "a data connection has ended");
             peer.legs.disconnect();
             let node = peer.node;
@@ -382,8 +392,12 @@ impl Shard {
         let Some(peer) = self.peers.get_mut(slot) else {
             return Ok(());
         };
-        if incarnation != peer.incarnation {
-            return Err(io::Error::other("it is another incarnation than is known to be live"));
+        if incarnation < peer.incarnation {
+            return Err(io::Error::other("it is an earlier incarnation than is known to be live"));
+        }
+        if incarnation > peer.incarnation {
+            peer.early_welcome = Some((run, incarnation, received));
+            return Ok(());
         }
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);
