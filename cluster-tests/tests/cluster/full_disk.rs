@@ -169,7 +169,8 @@ fn subscribe_all(on: &ClusterStage) {
 #[track_caller]
 fn take_all(on: &ClusterStage, node: usize, filled: &Filled) {
     for (session, accepted) in filled.accepted.iter().enumerate() {
-        let (mut client, ack) = on.connect_within(node, &on.kept(&format!("s{session}")), HEALED);
+        // Some hundred megabytes are on their way to the next heir at that time.
+        let (mut client, ack) = on.connect_within(node, &on.kept(&format!("s{session}")), 3 * HEALED);
         assert!(ack.session_present, "s{session}");
         for number in accepted {
             let text = client.take().text();
