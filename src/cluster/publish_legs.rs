@@ -194,6 +194,11 @@ impl<W> PublishLegs<W> {
         self.progress_at = now;
     }
 
+    /// Whether frames are given to a connection.
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
     /// The connection is gone.
     pub fn disconnect(&mut self) {
         self.connected = false;

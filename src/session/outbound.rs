@@ -43,6 +43,8 @@ pub struct Outgoing<'a> {
     pub publisher: &'a Arc<str>,
     /// As what the same message may have come before: whoever has got it then does not get it again.
     pub earlier: &'a [MessageId],
+    /// An earlier process of this node may have had it: it is not for sessions that have begun since.
+    pub resent: bool,
     message: OnceCell<Arc<Message>>,
 }
 
@@ -68,6 +70,7 @@ impl<'a> Outgoing<'a> {
             expires_at,
             publisher,
             earlier: &[],
+            resent: false,
             message: OnceCell::new(),
         }
     }
@@ -84,6 +87,7 @@ impl<'a> Outgoing<'a> {
             expires_at: message.expires_at,
             publisher: &message.publisher,
             earlier: &[],
+            resent: false,
             message: OnceCell::from(message.clone()),
         }
     }

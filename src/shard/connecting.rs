@@ -385,7 +385,9 @@ impl Shard {
         if let Some(owner) = owner {
             self.keeping.begin_owner(owner, client_id, epoch);
         }
-        self.enter_session(Session::new(client_id.clone(), owner))
+        let session = self.enter_session(Session::new(client_id.clone(), owner));
+        self.sessions[session as usize].begun_here = true;
+        session
     }
 
     /// Enters a session that is new here.
@@ -398,6 +400,7 @@ impl Shard {
             target: (0, 0),
             replays: VecDeque::new(),
             items_away: false,
+            begun_here: false,
             inherited: None,
         };
         let session = self.sessions.insert(slot) as SessionKey;

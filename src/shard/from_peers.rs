@@ -174,7 +174,9 @@ impl Future for LinkTask {
 impl Shard {
     /// A shard of another node has a connection to this one, in place of an earlier one.
     pub(super) fn link_from(&mut self, node: NodeId, shard: u16, mut stream: ByteStream) {
-        if self.peers.slot_of(node).is_none() {
+        // Nothing that is sent to this node is for an earlier life of it, and nobody knows yet which this is.
+        let incarnation = self.shared.incarnation.load(Ordering::Acquire);
+        if self.peers.slot_of(node).is_none() || incarnation == 0 {
             self.from_peers.early.retain(|(other, its, _)| (*other, *its) != (node, shard));
             if self.from_peers.early.len() < EARLY_MAX {
                 self.from_peers.early.push((node, shard, stream));
@@ -193,7 +195,6 @@ impl Shard {
         let serial = self.from_peers.serial;
         let Stream { received, accepted, stable, .. } = self.from_peers.streams[of as usize];
         let mut outbox = Vec::new();
-        let incarnation = self.shared.incarnation.load(Ordering::Acquire);
         AnswerFrame::Welcome { run: self.shared.run, incarnation, received }.encode(&mut outbox);
         // What was refused is not to be taken for accepted.
         let Stream { refused, share_answers, .. } = &self.from_peers.streams[of as usize];
@@ -470,6 +471,7 @@ impl Shard {
             self.hear_clock(stamp);
             outgoing.set_stamp(stamp);
         }
+        outgoing.resent = publish.resend;
         outgoing.earlier = names.as_ref().map_or(&[], Names::earlier);
         self.note_seen(id);
         match (publish.share, only) {

@@ -41,10 +41,11 @@ pub enum Event {
     Connection(Box<Greeted>),
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
-    /// A message that matches a filter of this shard, and may have come as one of `earlier` before.
+    /// A message that matches a filter of this shard, and may have come as one of `earlier` before, or to an earlier process of the node.
     Publish {
         message: Arc<Message>,
         earlier: Box<[MessageId]>,
+        resent: bool,
         leg: Option<Leg>,
     },
     /// A message for one member of a share group.
@@ -378,7 +379,7 @@ mod tests {
             publisher: "p".into(),
             name: None,
         });
-        Event::Publish { message, earlier: Box::default(), leg: None }
+        Event::Publish { message, earlier: Box::default(), resent: false, leg: None }
     }
 
     #[test]

@@ -63,7 +63,7 @@ use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{MessageId, ReasonCode};
-use crate::session::{Queued, Session, Turn};
+use crate::session::{Outgoing, Queued, Session, Turn};
 use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 
 use connection::{Connection, ConnectionTask};
@@ -142,6 +142,8 @@ struct SessionSlot {
     replays: VecDeque<subscribing::Replay>,
     /// Items of it are with messages that it gave back, and are deleted by whoever has taken them over: they do not go with the session.
     items_away: bool,
+    /// It has begun in this process: what an earlier one was sent is not for it.
+    begun_here: bool,
     /// From whom this node has it, while messages may come that were for it there.
     inherited: Option<Box<heir::Origin>>,
 }
@@ -378,7 +380,11 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
-            Event::Publish { message, earlier, leg } => self.deliver_from_shard(&message, &earlier, leg),
+            Event::Publish { message, earlier, resent, leg } => {
+                let mut outgoing = Outgoing::again(&message, &earlier);
+                outgoing.resent = resent;
+                self.deliver_from_shard(&outgoing, leg);
+            }
             Event::Shared { picked, offer } => {
                 self.keeping.close_section();
                 self.deliver_shared(picked, *offer);

@@ -60,8 +60,6 @@ pub(super) struct Peer {
     connection: Option<PeerConnection>,
     /// Which life of its process answered last; `None` before it has.
     run: Option<u64>,
-    /// The Welcome of a life of which this shard does not know yet.
-    early_welcome: Option<(u64, Incarnation, u64)>,
     /// Clients that are not read from until there is room in the window.
     waiting: Vec<ConnectionKey>,
     /// What it has refused for lack of room.
@@ -76,8 +74,10 @@ struct PeerConnection {
     stream: ByteStream,
     serial: u64,
     waker: Option<Waker>,
-    /// What has come of an answer that is not whole yet.
+    /// What has come of an answer that is not whole yet, or that is not read on yet.
     partial: Vec<u8>,
+    /// The other end is a later life of its node than this shard knows of: what it says is read when that is known.
+    waits: bool,
 }
 
 /// The other nodes, by their slot in the control state.
@@ -199,6 +199,7 @@ impl Shard {
                 let earlier = std::mem::replace(&mut peer.incarnation, incarnation);
                 if earlier != incarnation {
                     peer.legs.give_time(now);
+                    self.leave_earlier_life(slot);
                     // Of sessions that it was giving, or had asked for, it knows nothing.
                     self.move_node_gone(node);
                 }
@@ -210,7 +211,6 @@ impl Shard {
                     legs: PublishLegs::default(),
                     connection: None,
                     run: None,
-                    early_welcome: None,
                     waiting: Vec::new(),
                     no_room: NoRoom::default(),
                     held_mark: None,
@@ -222,11 +222,19 @@ impl Shard {
         self.tell_owed(slot);
         self.take_early_links(node);
         self.resume_links();
-        let early = self.peers.get_mut(slot).and_then(|peer| peer.early_welcome.take());
-        if let Some((run, incarnation, received)) = early {
-            // Of an earlier life it is of no use, and its connection ends by itself.
-            let _ = self.peer_welcomes(slot, (run, incarnation), received);
+    }
+
+    /// A node has begun anew. Nothing more is given to the connection of the life before: what is sent from now on is for sessions of this one.
+    fn leave_earlier_life(&mut self, slot: NodeSlot) {
+        let Some(peer) = self.peers.get_mut(slot) else { return };
+        let is_connected = peer.legs.is_connected();
+        let Some(connection) = &mut peer.connection else { return };
+        let serial = connection.serial;
+        if is_connected {
+            return self.peer_broke(slot, serial, &io::Error::other("the node has begun anew"));
         }
+        connection.waits = false;
+        connection.waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// A node is dead: nobody waits for it any more, and what was for members of share groups there goes to others. What was for its sessions goes to the heirs, if
@@ -290,8 +298,13 @@ impl Shard {
         let serial = self.peers.serial;
         if let Some(peer) = self.peers.get_mut(slot) {
             peer.legs.disconnect();
-            peer.early_welcome = None;
-            let earlier = peer.connection.replace(PeerConnection { stream, serial, waker: None, partial: Vec::new() });
+            let earlier = peer.connection.replace(PeerConnection {
+                stream,
+                serial,
+                waker: None,
+                partial: Vec::new(),
+                waits: false,
+            });
             if let Some(waker) = earlier.and_then(|earlier| earlier.waker) {
                 waker.wake();
             }
@@ -322,7 +335,6 @@ impl Shard {
         if let Some(peer) = self.peers.get_mut(slot)
             && peer.connection.take_if(|connection| connection.serial == serial).is_some()
         {
-            peer.early_welcome = None;
             debug!(event = "link", node = %peer.node, %error, "a data connection has ended");
             peer.legs.disconnect();
             let node = peer.node;
@@ -333,8 +345,15 @@ impl Shard {
     /// Reads what has come of answers.
     fn read_answers(&mut self, slot: NodeSlot, serial: u64, cx: &mut Context<'_>) -> io::Result<()> {
         let mut buffer = [0; ANSWER_BUFFER_BYTES];
+        // It may have waited until a life of the node was known.
+        let before = self.peer_connection(slot, serial).map(|connection| std::mem::take(&mut connection.partial));
+        let before = before.unwrap_or_default();
+        let used = self.take_answers(slot, &before)?;
+        if let Some(connection) = self.peer_connection(slot, serial) {
+            connection.partial = before[used..].to_vec();
+        }
         for _ in 0..limits::READS_PER_TURN {
-            let Some(connection) = self.peer_connection(slot, serial) else {
+            let Some(connection) = self.peer_connection(slot, serial).filter(|connection| !connection.waits) else {
                 return Ok(());
             };
             let kept = connection.partial.len();
@@ -370,6 +389,9 @@ impl Shard {
         {
             used += length;
             match answer {
+                AnswerFrame::Welcome { incarnation, .. } if self.is_unknown_life(slot, incarnation) => {
+                    return Ok(used - length);
+                }
                 AnswerFrame::Welcome { run, incarnation, received } => {
                     self.peer_welcomes(slot, (run, incarnation), received)?;
                 }
@@ -385,6 +407,14 @@ impl Shard {
         Ok(used)
     }
 
+    /// Whether the node is not known here to be live as that incarnation. Then nothing is read from the connection until it is.
+    fn is_unknown_life(&mut self, slot: NodeSlot, incarnation: Incarnation) -> bool {
+        let Some(peer) = self.peers.get_mut(slot) else { return false };
+        let is_unknown = incarnation > peer.incarnation;
+        peer.connection.iter_mut().for_each(|connection| connection.waits = is_unknown);
+        is_unknown
+    }
+
     /// The other end says what it has: the rest goes to it, and again if it is not the process that had it. To another life of its node than this shard knows of nothing goes: what
     /// an earlier one was owed may be for its heirs.
     fn peer_welcomes(&mut self, slot: NodeSlot, (run, incarnation): (u64, u64), received: u64) -> io::Result<()> {
@@ -394,10 +424,6 @@ impl Shard {
         };
         if incarnation < peer.incarnation {
             return Err(io::Error::other("it is an earlier incarnation than is known to be live"));
-        }
-        if incarnation > peer.incarnation {
-            peer.early_welcome = Some((run, incarnation, received));
-            return Ok(());
         }
         let same = peer.run.replace(run).is_none_or(|earlier| earlier == run);
         peer.legs.connect(now, same.then_some(received), frame::mark_resent);

@@ -254,21 +254,20 @@ impl Shard {
             shards &= shards - 1;
             let leg = if found.kept & (1 << shard) == 0 { None } else { self.keeping.open_leg(self.id) };
             let (message, earlier) = (outgoing.message().clone(), outgoing.earlier.into());
-            self.mail(shard, Event::Publish { message, earlier, leg });
+            self.mail(shard, Event::Publish { message, earlier, resent: outgoing.resent, leg });
         }
         any
     }
 
     /// Delivers a message that another shard accepted.
-    pub(super) fn deliver_from_shard(&mut self, message: &Arc<Message>, earlier: &[MessageId], leg: Option<Leg>) {
+    pub(super) fn deliver_from_shard(&mut self, outgoing: &Outgoing<'_>, leg: Option<Leg>) {
         self.keeping.close_section();
         self.keeping.begin_leg(leg);
-        self.note_seen(message.id);
-        let outgoing = Outgoing::again(message, earlier);
-        if self.repeats(&outgoing) {
+        self.note_seen(outgoing.id);
+        if self.repeats(outgoing) {
             self.keeping.wait_for_earlier();
         } else {
-            self.deliver(&outgoing);
+            self.deliver(outgoing);
         }
         self.delivered(leg, None);
     }
@@ -375,7 +374,8 @@ impl Shard {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
-        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got) {
+        let is_late = outgoing.resent && slot.begun_here;
+        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got || is_late) {
             return;
         }
         let Some(key) = slot.connection else {

@@ -54,7 +54,7 @@ pub struct Shared {
     pub short_heirs: AtomicU64,
     /// This life of the process: random.
     pub run: u64,
-    /// The incarnation of this node that the control state has seen last; 0 before the first. It is there before the news of it.
+    /// The incarnation that this process has; 0 while it has none. It is there before the news of it.
     pub incarnation: AtomicU64,
     /// Whether this node may serve.
     pub grant: Grant,

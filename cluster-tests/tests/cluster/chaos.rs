@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdfast_cluster_tests::checker::Checker;
 use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::rounds;
-use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage};
+use holdfast_cluster_tests::cluster::{Cluster, ClusterStage};
 use holdfast_cluster_tests::dice::{Dice, seed};
 use holdfast_cluster_tests::history::{Event, History};
 use holdfast_cluster_tests::load::{Cast, Round};
@@ -84,7 +84,7 @@ impl Harm {
 
 fn play(rounds: u32, settle_every: u32, name: &str) {
     let mut dice = Dice::new(seed(name));
-    let cluster = ClusterSetup::new(3).cluster("session_copies = 1").start();
+    let cluster = Cluster::three();
     let on = ClusterStage::new(&cluster);
     let addresses: Vec<_> = cluster.all().map(|node| cluster.node(node).address()).collect();
     let (history, mut checker, mut cast) = (History::default(), Checker::of_one_copy(), Cast::mixed(&mut dice));

@@ -462,7 +462,6 @@ impl ClusterPlane {
         self.live.lock().insert(node, incarnation);
         self.watch.something_changed();
         if self.shared.is_own(node) {
-            self.shared.incarnation.store(incarnation, Ordering::Release);
             return;
         }
         let Some(slot) = self.slot_for(node) else {
@@ -482,6 +481,8 @@ impl ClusterPlane {
         };
         // While the state is locked, so that no later news is overtaken.
         group.read(|state| {
+            let own = state.node(self.shared.node).map_or(0, |node| node.incarnation);
+            self.shared.incarnation.store(own, Ordering::Release);
             let mut mail = self.mail();
             for node in state.live_nodes() {
                 self.node_up(state.index(), node.id, node.incarnation, &mut mail);
@@ -562,6 +563,7 @@ impl Audience for Ear {
     fn applied(&self, entry: AppliedEntry) {
         let plane = &self.0;
         let AppliedEntry { index, own, effects, asked, incarnation, .. } = entry;
+        plane.shared.incarnation.store(incarnation.unwrap_or(0), Ordering::Release);
         let mut mail = plane.mail();
         for effect in effects {
             plane.take_effect((index, incarnation.is_some()), effect, &mut mail);
@@ -604,6 +606,7 @@ impl Audience for Ear {
         match until {
             None => {
                 plane.own.lock().clear();
+                shared.incarnation.store(0, Ordering::Release);
                 shared.mailboxes.iter().for_each(|mailbox| mailbox.push(Event::Expelled));
                 plane.expelled.send_modify(|Expulsions(times)| *times += 1);
             }
