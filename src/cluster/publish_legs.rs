@@ -48,6 +48,8 @@ pub struct PublishLegs<W> {
     sent: u64,
     /// Up to where they were given to processes of the node that are gone.
     sent_before: u64,
+    /// All before it was owed to an earlier life of the node.
+    owed_before: u64,
     /// Whether frames may be given to a connection.
     connected: bool,
     /// The sequence of the last leg there ever was.
@@ -70,6 +72,7 @@ impl<W> Default for PublishLegs<W> {
             end: 0,
             sent: 0,
             sent_before: 0,
+            owed_before: 0,
             connected: false,
             last: 0,
             window: WINDOW_BYTES_FIRST,
@@ -151,7 +154,7 @@ impl<W> PublishLegs<W> {
     }
 
     /// There is a connection, whose other end has received everything up to `received` from an earlier one. A node that has started anew since then has
-    /// received nothing: it gets all that is kept, and `resent` is called with the frame of every leg that the one before may have received, and with whether that had
+    /// received nothing: it gets all that is kept, and `resent` is called with the frame of every leg that was owed to a life before, and with whether that had
     /// refused it: whoever it was given back to sees to it.
     pub fn connect(&mut self, now: u64, received: Option<u64>, mut resent: impl FnMut(&mut [u8], bool)) {
         self.connected = true;
@@ -166,9 +169,9 @@ impl<W> PublishLegs<W> {
             None => {
                 self.sent_before = self.sent_before.max(self.sent);
                 self.sent = first_kept;
-                let sent_before = self.sent_before;
+                let before = self.sent_before.max(self.owed_before);
                 self.each_frame(|leg, frame| {
-                    if leg.start < sent_before {
+                    if leg.start < before {
                         resent(frame, leg.refused);
                     }
                 });
@@ -190,8 +193,9 @@ impl<W> PublishLegs<W> {
     }
 
     /// The node has begun anew: that it has accepted nothing until `now` says nothing of it.
-    pub fn give_time(&mut self, now: u64) {
+    pub fn begin_life(&mut self, now: u64) {
         self.progress_at = now;
+        self.owed_before = self.end;
     }
 
     /// Whether frames are given to a connection.
@@ -458,6 +462,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_owed_to_an_earlier_life_is_marked_although_that_was_not_sent_it() {
+        let mut legs = PublishLegs::default();
+        legs.connect(0, Some(0), |_, _| {});
+        legs.disconnect();
+        push(&mut legs, 1, 1);
+        legs.begin_life(5);
+        push(&mut legs, 2, 1);
+        let mut again = Vec::new();
+        legs.connect(6, None, |frame, _| again.push(frame[0]));
+        assert_eq!(again, [1]);
+        assert_eq!(legs.first_unsent(), Some(1), "nobody has it");
+    }
+
+    #[test]
     fn one_that_is_refused_is_marked_for_a_node_that_starts_anew() {
         let mut legs = PublishLegs::default();
         legs.connect(0, Some(0), |_, _| {});
@@ -499,7 +517,7 @@ mod tests {
         push(&mut legs, 1, 2);
         push(&mut legs, 2, 2);
         assert_eq!(legs.stuck_ms(3_000), 3_000);
-        legs.give_time(4_000);
+        legs.begin_life(4_000);
         assert_eq!(legs.stuck_ms(4_500), 500, "it has begun anew");
         legs.connect(5_000, None, |_, _| {});
         assert_eq!(legs.stuck_ms(5_200), 200);

@@ -198,7 +198,7 @@ impl Shard {
             Some(peer) if peer.node == node => {
                 let earlier = std::mem::replace(&mut peer.incarnation, incarnation);
                 if earlier != incarnation {
-                    peer.legs.give_time(now);
+                    peer.legs.begin_life(now);
                     self.leave_earlier_life(slot);
                     // Of sessions that it was giving, or had asked for, it knows nothing.
                     self.move_node_gone(node);

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::cluster::flow::{Flow, FlowPlan};
 use holdfast_cluster_tests::cluster::relay::Fault;
-use holdfast_cluster_tests::cluster::rounds::{is_full, many};
+use holdfast_cluster_tests::cluster::rounds::{is_full, many, rounds};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3};
 use holdfast_cluster_tests::scene::{pass, texts};
+use holdfast_cluster_tests::wire::Publish;
 
 /// The pair beside a slow link: its acknowledgements, in the 99th of 100 cases.
 const BESIDE_P99: Duration = Duration::from_millis(500);
@@ -105,4 +106,34 @@ fn field_case_13_a_node_that_hangs_for_long_comes_back_with_what_was_acknowledge
     let beside = beside.finish();
     beside.assert_kept();
     eprintln!("case 13: a publisher stalled for {stalled:.1?}; beside: {}", beside.deliveries(began));
+}
+
+/// What waits for a node that was killed is there before what is published there when it serves again. Who has subscribed there since gets none of it.
+#[test]
+fn what_waits_for_a_node_that_was_killed_comes_before_what_is_published_there() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    for round in 0..rounds(3, 30) {
+        let topic = on.topic(&format!("{round}"));
+        let kept = on.kept(&format!("s{round}"));
+        let (mut client, _) = on.connect(N2, &kept);
+        client.subscribe(&topic, 1);
+        client.disconnect();
+        let name = format!("p{round}");
+        let mut publisher = on.v5(N1, &name);
+        cluster.node(N2).kill();
+        publisher.send_publish(&Publish::new(&topic, "old").qos(1, 1));
+        assert!(publisher.fence().is_empty(), "round {round}: it waits for the node");
+        publisher.disconnect();
+        cluster.start([N2]);
+        on.v5(N2, &name).publish(&topic, "new", 1);
+        let mut since = on.v5(N2, &format!("c{round}"));
+        since.subscribe(&topic, 1);
+        on.v5(N1, &format!("q{round}")).publish(&topic, "last", 1);
+        assert_eq!(since.take().text(), "last", "round {round}");
+        let (mut client, ack) = on.connect(N2, &kept);
+        assert!(ack.session_present, "round {round}");
+        assert_eq!(texts(&client.take_until("last")), ["old", "new"], "round {round}");
+        client.disconnect();
+    }
 }
