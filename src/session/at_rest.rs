@@ -137,6 +137,18 @@ impl Session {
         awaited.filter_map(Queued::message).map(|message| message.id)
     }
 
+    /// Whoever keeps messages on the node of that tag is gone: they are this session's own from now on. Which these are.
+    pub fn keep_awaited(&mut self, origin: u64) -> Vec<MessageId> {
+        let inflight = self.window.iter_mut().filter_map(|inflight| inflight.queued.as_mut());
+        let all = inflight.chain(self.queue.iter_mut()).filter(|queued| queued.awaited);
+        let kept = all.filter_map(|queued| {
+            let id = queued.message().map(|message| message.id).filter(|id| id.node == origin)?;
+            queued.awaited = false;
+            Some(id)
+        });
+        kept.collect()
+    }
+
     /// The positions of everything that is written down.
     pub fn positions(&self) -> Vec<Position> {
         let subscriptions = self.subscriptions.values().map(|(position, _)| *position);

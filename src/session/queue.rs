@@ -339,6 +339,11 @@ impl Queue {
         self.kept.iter().chain(&self.qos0)
     }
 
+    /// For what neither the place nor the size of a message depends on.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Queued> {
+        self.kept.iter_mut().chain(&mut self.qos0)
+    }
+
     fn count_out(&mut self, queued: &Queued) {
         self.bytes -= queued.size();
         self.bytes_here -= queued.bytes_here();

@@ -93,6 +93,10 @@ impl Window {
         self.entries.iter()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Inflight> {
+        self.entries.iter_mut()
+    }
+
     /// Takes out every packet for which `wanted` holds, in order.
     pub fn take(&mut self, wanted: impl Fn(&Inflight) -> bool) -> Vec<Inflight> {
         let (taken, kept): (VecDeque<Inflight>, VecDeque<Inflight>) =

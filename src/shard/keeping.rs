@@ -224,7 +224,7 @@ impl Keeping {
 
     /// A message is about to come live to the sessions of the shard.
     pub fn comes(&mut self, id: MessageId) {
-        self.section.coming = Some(id);
+        self.section.coming.note(id);
     }
 
     /// `None`: the node has no data directory.
@@ -335,11 +335,12 @@ impl Keeping {
     /// Ends a section whose entries go with the next submission.
     pub fn close_section(&mut self) {
         self.section.parts = false;
-        if let Some(id) = self.section.coming.take()
-            && let Some(marks) = &mut self.marks
-            && !self.section.entries.is_empty()
-        {
-            marks.note(id);
+        let coming = std::mem::take(&mut self.section.coming);
+        if !self.section.entries.is_empty() {
+            self.has_written();
+            if let Some(marks) = &mut self.marks {
+                coming.iter().for_each(|id| marks.note(id));
+            }
         }
         if let Some(copying) = &mut self.copying {
             copying.write(&self.section.entries);

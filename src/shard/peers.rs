@@ -200,6 +200,7 @@ impl Shard {
                 if earlier != incarnation {
                     peer.legs.begin_life(now);
                     self.leave_earlier_life(slot);
+                    self.keep_awaited_of(node);
                     // Of sessions that it was giving, or had asked for, it knows nothing.
                     self.move_node_gone(node);
                 }
@@ -266,6 +267,9 @@ impl Shard {
         self.lose_heir(slot);
         self.read_waiting(std::mem::take(&mut peer.waiting));
         let asks = heirs.is_some() && self.keeping.has_copies();
+        if asks {
+            self.keep_awaited_of(node);
+        }
         let shares = self.share_groups.node_gone(self.now, node, unsent, asks);
         self.carry_out_shares(shares);
         let owed = Owed { incarnation: peer.incarnation, bytes: 0, stuck_ms: 0 };

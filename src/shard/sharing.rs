@@ -378,6 +378,14 @@ impl Shard {
             || self.shared.cluster_index.is_share_connected(share, filter, self.peers.all())
     }
 
+    /// What the process of another node kept for members here is kept by nobody but them: it goes to others from here when they do not want it any more. Should that process
+    /// live after all, it hears that it need not look for another member itself.
+    pub(super) fn keep_awaited_of(&mut self, node: NodeId) {
+        let sessions = self.sessions.iter_mut();
+        let kept: Vec<_> = sessions.flat_map(|(_, slot)| slot.session.keep_awaited(node.tag())).collect();
+        kept.into_iter().for_each(|id| self.answer_origin(id, ShareAnswer::Settled));
+    }
+
     pub(super) fn answer_origin(&mut self, id: MessageId, answer: ShareAnswer) {
         let owner = (usize::from(id.shard) % self.mail.len()) as u16;
         if owner != self.id {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::client::{Client, Event};
 use holdfast_cluster_tests::cluster::relay::Fault;
-use holdfast_cluster_tests::cluster::rounds::secs;
+use holdfast_cluster_tests::cluster::rounds::{rounds, secs};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
 use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Ack, Connect, Packet, Version, first, id};
@@ -289,17 +289,23 @@ fn give_back(on: &ClusterStage, home: usize) {
 
 #[track_caller]
 fn takes(client: &mut Client, wanted: std::ops::Range<u32>) {
+    let mut got = taken(client, wanted.len());
+    got.sort_unstable();
+    got.dedup();
+    assert_eq!(got, wanted.collect::<Vec<_>>());
+}
+
+/// What comes until there are so many.
+fn taken(client: &mut Client, wanted: usize) -> Vec<u32> {
     let (mut got, deadline) = (Vec::new(), Instant::now() + HEALED);
-    while got.len() < wanted.len() && Instant::now() < deadline {
+    while got.len() < wanted && Instant::now() < deadline {
         for packet in client.fence() {
             let Packet::Publish(message) = packet else { panic!("{packet:?}") };
             client.acknowledge(&message);
             got.push(message.text().parse::<u32>().expect("a number"));
         }
     }
-    got.sort_unstable();
-    got.dedup();
-    assert_eq!(got, wanted.collect::<Vec<_>>());
+    got
 }
 
 #[test]
@@ -324,6 +330,71 @@ fn field_case_43_what_was_given_back_and_not_acknowledged_survives_both_nodes() 
     cluster.kill([N2, N3]);
     cluster.start([N2, N3]);
     takes(&mut on.connect_within(N2, &on.kept("m"), HEALED).0, 0..5);
+}
+
+/// The process that keeps what a member without a disk has not acknowledged starts anew, and knows nothing of it.
+#[test]
+fn field_case_43_what_a_member_leaves_behind_goes_to_others_when_its_origin_has_started_anew() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    join(&on, N3, &on.kept("m")).disconnect();
+    let mut clean = join(&on, N2, &on.hello(Version::V5, "c").keep_alive(0));
+    let mut publisher = on.v5(N1, "p");
+    (0..5).for_each(|number| assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80));
+    (0..5).for_each(|_| drop(clean.recv_publish()));
+    cluster.kill([N1]);
+    cluster.start([N1]);
+    cluster.whole_within(HEALED);
+    clean.disconnect();
+    takes(&mut on.connect(N3, &on.kept("m")).0, 0..5);
+}
+
+/// What comes for a session between its move and the moment when its client is let in is kept like all that comes later.
+#[test]
+fn field_case_43_what_a_member_gets_as_it_moves_outlives_its_origin() {
+    let cluster = Cluster::three();
+    let on = ClusterStage::new(&cluster);
+    for round in 0..rounds(3, 20) {
+        let (share, topic) = (on.share("g", &format!("{round}")), on.topic(&format!("{round}")));
+        let hello = on.kept("m").number(id::RECEIVE_MAXIMUM, 1);
+        let mut member = on.connect(N2, &hello).0;
+        assert_eq!(member.subscribe(&share, 1), 1);
+        let over = AtomicBool::new(false);
+        let (mut member, sent) = std::thread::scope(|scope| {
+            let sent = scope.spawn(|| {
+                let mut publisher = on.v5(N1, "p");
+                (0..)
+                    .take_while(|number| {
+                        assert!(publisher.publish(&topic, number.to_string(), 1) < 0x80);
+                        !over.load(Ordering::Relaxed)
+                    })
+                    .count() as u32
+                    + 1
+            });
+            pass(Duration::from_millis(30));
+            let moved = on.connect(N3, &hello).0;
+            pass(Duration::from_millis(30));
+            over.store(true, Ordering::Relaxed);
+            (moved, sent.join().expect("a publisher"))
+        });
+        cluster.kill([N1]);
+        cluster.start([N1]);
+        cluster.whole_within(HEALED);
+        let mut other = on.v5(N1, "c");
+        assert_eq!(other.subscribe(&share, 1), 1);
+        // Back goes all but what it was sent.
+        let first = member.recv_publish().text().parse::<u32>().expect("a number");
+        member.disconnect();
+        let mut got = taken(&mut other, sent as usize - 1);
+        got.push(first);
+        got.sort_unstable();
+        got.dedup();
+        assert_eq!(got, (0..sent).collect::<Vec<_>>(), "round {round}");
+        other.disconnect();
+        let mut member = on.connect(N2, &on.kept("m")).0;
+        member.unsubscribe(&share);
+        member.disconnect();
+    }
 }
 
 #[test]

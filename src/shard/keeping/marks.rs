@@ -6,6 +6,7 @@
 
 use hashbrown::HashMap;
 use holdfast_storage::{Entry, ItemId};
+use smallvec::SmallVec;
 
 use crate::journal::{self, Mark};
 use crate::limits::STREAMS_MAX;
@@ -17,6 +18,25 @@ struct Stream {
     sequence: u64,
     /// Whether it has moved since it was last written.
     moved: bool,
+}
+
+/// The last message of each stream that came to what is written down together: all before it in its stream came before. One section may have messages of several streams of a node,
+/// its plain one and those of its packets.
+#[derive(Debug, Default)]
+pub(in crate::shard) struct Coming(SmallVec<[MessageId; 2]>);
+
+impl Coming {
+    pub fn note(&mut self, id: MessageId) {
+        let of_stream = |known: &&mut MessageId| (known.node, known.shard) == (id.node, id.shard);
+        match self.0.iter_mut().find(of_stream) {
+            Some(last) => *last = id,
+            None => self.0.push(id),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = MessageId> {
+        self.0.iter().copied()
+    }
 }
 
 /// See the module.
@@ -92,6 +112,18 @@ mod tests {
             Entry::Delete { .. } | Entry::Drop { .. } => panic!("marks are put"),
         };
         entries.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn what_comes_together_moves_every_stream_that_it_is_of() {
+        let mut coming = Coming::default();
+        [id(7, 1), id(7, 2).of_packet(), id(7, 3), id(7, 4).of_packet(), id(7, 5)]
+            .into_iter()
+            .for_each(|id| coming.note(id));
+        let mut marks = Marks::new(9, (1, 2), &[]);
+        coming.iter().for_each(|id| marks.note(id));
+        let moved = written(&mut marks).into_iter().filter_map(|(_, mark)| Some(mark?.id));
+        assert_eq!(moved.collect::<Vec<_>>(), [id(7, 5), id(7, 4).of_packet()]);
     }
 
     #[test]

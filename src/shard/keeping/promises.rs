@@ -126,7 +126,8 @@ pub(super) struct Promises {
     routing: Option<PromiseKey>,
     /// Of what was read from another node, that it is kept.
     reading: Option<PromiseKey>,
-    /// The message that is being routed waits for the disk although nothing is written down of it.
+    /// The message that is being routed or delivered waits for the disk although nothing of it is in the open section: an earlier one has changed what it would, or
+    /// what it has changed is in a section that was closed since.
     waits_anyway: bool,
     /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
     parts_away: u32,
@@ -161,7 +162,22 @@ impl Keeping {
 
     /// A message is about to be delivered for which this leg waits.
     pub fn begin_leg(&mut self, leg: Option<Leg>) {
+        if self.promises.route == Route::Unkept {
+            self.promises.waits_anyway = false;
+        }
         self.section.parts |= leg.is_some_and(|leg| leg.parts);
+    }
+
+    /// Whether what was delivered for a leg waits although nothing of it is in the open section. What is read in the middle of a route waits with the rest of that.
+    fn end_leg(&mut self) -> bool {
+        let waits = self.promises.waits_anyway;
+        self.promises.waits_anyway &= self.promises.route != Route::Unkept;
+        waits
+    }
+
+    /// A section was closed that had something in it.
+    pub(super) fn has_written(&mut self) {
+        self.promises.waits_anyway = true;
     }
 
     /// Sets aside a route that is under way while other messages are delivered.
@@ -176,9 +192,9 @@ impl Keeping {
     }
 
     /// Goes on with a route that was set aside.
-    pub fn take_up(&mut self, aside: Aside) {
+    pub fn take_up(&mut self, mut aside: Aside) {
         self.close_section();
-        let (parts, coming) = (aside.section.parts, aside.section.coming);
+        let (parts, coming) = (aside.section.parts, std::mem::take(&mut aside.section.coming));
         let settled = std::mem::take(&mut self.section.settled);
         // The vectors that have grown are kept.
         if !aside.section.entries.is_empty() || !aside.section.asked.is_empty() {
@@ -358,14 +374,14 @@ impl Shard {
         if let Some((owner, item)) = from {
             self.keeping.delete_given(owner, item);
         }
-        let waits_for_earlier = std::mem::take(&mut self.keeping.promises.waits_anyway);
+        let waits_anyway = self.keeping.end_leg();
         let Some(leg) = leg else {
             self.keeping.close_section();
             return;
         };
         if leg.parts {
             self.send_parts(leg);
-        } else if self.keeping.section.entries.is_empty() && !waits_for_earlier {
+        } else if self.keeping.section.entries.is_empty() && !waits_anyway {
             self.keeping.close_section();
             self.reply(leg);
         } else {
@@ -510,5 +526,57 @@ impl Shard {
             }
             self.keeping.close_section();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes down as a disk would have it, and waits.
+    fn keeping() -> Keeping {
+        let mut keeping = Keeping::new(None, true, true, false);
+        keeping.section.defers = true;
+        keeping
+    }
+
+    fn write(keeping: &mut Keeping) {
+        keeping.section.entries.push(Entry::Delete { owner: OwnerId(9), item: 1 });
+    }
+
+    #[test]
+    fn what_is_read_waits_for_a_section_that_was_closed_in_the_middle() {
+        let mut keeping = keeping();
+        keeping.begin_route(Route::Read, None);
+        write(&mut keeping);
+        keeping.close_section();
+        let [_, kept] = keeping.end_read(Due::Nothing, Due::Nothing);
+        assert!(matches!(kept, Ended::Waits));
+        keeping.begin_route(Route::Read, None);
+        let [_, kept] = keeping.end_read(Due::Nothing, Due::Nothing);
+        assert!(matches!(kept, Ended::Now), "nothing was written down of this one");
+    }
+
+    #[test]
+    fn a_leg_waits_for_what_was_written_down_in_front_of_something_else_that_waits() {
+        let mut keeping = keeping();
+        keeping.begin_leg(None);
+        write(&mut keeping);
+        keeping.when_kept(Due::Nothing);
+        assert!(keeping.end_leg());
+        keeping.begin_leg(None);
+        assert!(!keeping.end_leg(), "of the next leg nothing was");
+    }
+
+    #[test]
+    fn a_leg_in_the_middle_of_what_is_read_leaves_that_waiting() {
+        let mut keeping = keeping();
+        keeping.begin_route(Route::Read, None);
+        write(&mut keeping);
+        keeping.begin_leg(None);
+        keeping.close_section();
+        assert!(keeping.end_leg());
+        let [_, kept] = keeping.end_read(Due::Nothing, Due::Nothing);
+        assert!(matches!(kept, Ended::Waits));
     }
 }

@@ -11,6 +11,8 @@ use crate::journal;
 use crate::mqtt::MessageId;
 use crate::session::{Asked, Item, Journal, Position};
 
+use super::marks::Coming;
+
 /// Takes down what sessions write.
 #[derive(Default)]
 pub(in crate::shard) struct Section {
@@ -18,8 +20,8 @@ pub(in crate::shard) struct Section {
     pub(super) defers: bool,
     /// What is written down is one of the parts of a message.
     pub(super) parts: bool,
-    /// The last message that came live to the sessions that write: all before it in its stream came before.
-    pub(super) coming: Option<MessageId>,
+    /// What came live to the sessions that write.
+    pub(super) coming: Coming,
     pub(super) entries: Vec<Entry>,
     /// Who is to be told when the entries are kept.
     pub(super) asked: Vec<(OwnerId, Asked)>,

@@ -145,7 +145,7 @@ impl Shard {
         if !last {
             return Ok(());
         }
-        let epoch = taken.machine.epoch();
+        let (epoch, expiry_secs) = (taken.machine.epoch(), taken.expiry_secs);
         let yielded = std::mem::take(&mut taken.yields).finish()?;
         let bytes_max = 2 * self.shared.limits.queued_bytes_max as u64 + STATE_SURPLUS_BYTES;
         taken.state = Some(StateReader::new(&yielded.subscriptions, bytes_max));
@@ -159,6 +159,8 @@ impl Shard {
         }
         let mut session = Session::new(client.clone(), owner);
         session.set_epoch(epoch);
+        // It may get messages of a share group before its client is let in: whether they are kept with it is decided by this.
+        session.set_expiry_secs(expiry_secs);
         session.hold();
         let session = self.enter_session(session);
         if let Some(taken) = self.moves.taking.get_mut(client) {
