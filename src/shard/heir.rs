@@ -314,12 +314,12 @@ impl Shard {
         }
     }
 
-    pub(super) fn told_of_copies(&mut self, of: Way, found: Vec<Found<Arc<Seen>>>, seen: &[Arc<Seen>]) {
-        for (life, seen) in seen.iter().filter_map(|seen| of.life().zip(Some(seen))) {
+    pub(super) fn told_of_copies(&mut self, way: Way, found: Vec<Found<Arc<Seen>>>, seen: &[Arc<Seen>]) {
+        for (life, seen) in seen.iter().filter_map(|seen| way.life().zip(Some(seen))) {
             let known = self.heir.common.entry(life).and_modify(|common| Arc::make_mut(common).keep_common(seen));
             known.or_insert_with(|| seen.clone());
         }
-        self.heir.inheriting.told(of, found);
+        self.heir.inheriting.told(way, found);
         self.go_on_inheriting();
     }
 
@@ -383,8 +383,8 @@ impl Shard {
             // Everybody else has a turn meanwhile.
             return self.shared.mailboxes[usize::from(self.id)].push(Event::GoOnInheriting);
         }
-        for of in self.heir.inheriting.entered() {
-            match of {
+        for way in self.heir.inheriting.entered() {
+            match way {
                 Way::Inherited(life) => self.heritage_entered(life),
                 Way::Searched(_) => self.let_go_about_sessions(VecDeque::new()),
             }
@@ -399,8 +399,8 @@ impl Shard {
         let shared = self.shared.clone();
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
-        for (of, heritage) in heritage {
-            let life = of.life();
+        for (way, heritage) in heritage {
+            let life = way.life();
             match heritage {
                 Heritage::Session { client, passed, found } => {
                     self.enter_inherited(life, &client, passed, found, &here, &mut routes);
@@ -447,8 +447,8 @@ impl Shard {
             return self.found_entered(life, client);
         }
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        let of = |life: Life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
-        let rank = life.map(of);
+        let rank_of = |life: Life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
+        let rank = life.map(rank_of);
         self.note_inherited(items.iter(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
@@ -511,10 +511,10 @@ impl Shard {
 
     /// All sessions of this shard are there: what has waited for them goes on.
     fn heritage_entered(&mut self, life: Life) {
-        let (of_it, others) = std::mem::take(&mut self.heir.aside).into_iter().partition(|(of, _)| *of == life);
+        let (due, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.heir.aside).into_iter().partition(|(awaited, _)| *awaited == life);
         self.heir.aside = others;
-        let aside: VecDeque<(Life, Event)> = of_it;
-        self.let_go_about_sessions(aside.into_iter().map(|(_, event)| event).collect());
+        self.let_go_about_sessions(due.into_iter().map(|(_, event)| event).collect());
         if self.keeping.storage().is_some() {
             self.keeping.when_kept(Due::Inherited(life));
         } else {
@@ -559,11 +559,11 @@ impl Shard {
         self.heir.begun.iter_mut().filter(|(begun, _)| *begun == life).for_each(|(_, ended)| *ended = Some(now));
         self.go_on_inheriting();
         self.forget_orphans(life);
-        let (of_it, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.heir.streams).into_iter().partition(|(of, _)| *of == life);
+        let (ended, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.heir.streams).into_iter().partition(|(home, _)| *home == life);
         self.heir.streams = others;
         self.keeping.close_section();
-        self.keeping.write_copies(of_it.into_iter().map(|(_, owner)| Write::Drop { owner }));
+        self.keeping.write_copies(ended.into_iter().map(|(_, owner)| Write::Drop { owner }));
         self.keeping.close_section();
         self.resume_links();
     }

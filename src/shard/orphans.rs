@@ -34,7 +34,7 @@ struct OrphanSlot {
 /// All of them, in the order of their deaths.
 #[derive(Default)]
 pub(super) struct Orphans {
-    of: Vec<OrphanSlot>,
+    dead: Vec<OrphanSlot>,
     /// Their slots, one bit each.
     slots: u64,
 }
@@ -42,21 +42,21 @@ pub(super) struct Orphans {
 impl Orphans {
     /// False if it was known.
     fn add(&mut self, orphan: OrphanSlot) -> bool {
-        if self.of.iter().any(|known| known.life == orphan.life) {
+        if self.dead.iter().any(|known| known.life == orphan.life) {
             return false;
         }
         self.slots |= 1 << orphan.slot;
-        self.of.push(orphan);
+        self.dead.push(orphan);
         true
     }
 
     fn remove(&mut self, life: Life) {
-        self.of.retain(|orphan| orphan.life != life);
-        self.slots = self.of.iter().fold(0, |slots, orphan| slots | 1 << orphan.slot);
+        self.dead.retain(|orphan| orphan.life != life);
+        self.slots = self.dead.iter().fold(0, |slots, orphan| slots | 1 << orphan.slot);
     }
 
     fn among(&self, slots: u64) -> impl DoubleEndedIterator<Item = &OrphanSlot> {
-        self.of.iter().filter(move |orphan| slots >> orphan.slot & 1 == 1)
+        self.dead.iter().filter(move |orphan| slots >> orphan.slot & 1 == 1)
     }
 }
 
@@ -199,9 +199,9 @@ impl Shard {
     /// What the frame for a node says of them: the last that died of those that it inherits from. It waits for all that it knew to be dead by then.
     pub(super) fn orphan_for(&mut self, slot: NodeSlot, orphans: u64) -> Option<Orphan> {
         let node = self.peers.get_mut(slot)?.node;
-        let (of, incarnation) =
+        let (dead, incarnation) =
             self.peers.orphans.among(orphans).rev().find(|orphan| orphan.heirs.contains(&node))?.life;
-        Some(Orphan { of: of.tag(), incarnation, only: None })
+        Some(Orphan { of: dead.tag(), incarnation, only: None })
     }
 
     /// Whether sessions that are on their way here from a dead node perhaps want a message to this topic, which may stand in an alias.
@@ -276,6 +276,6 @@ impl Shard {
 
 /// Whether a session was inherited from that life, and had not got there what it was owed as one of `earlier`.
 fn wants_again(slot: &SessionSlot, life: Life, earlier: &[MessageId]) -> bool {
-    let of_it = slot.inherited.as_ref().filter(|origin| origin.life == life);
-    of_it.is_some_and(|origin| !earlier.iter().any(|id| origin.seen.contains(*id)))
+    let origin = slot.inherited.as_ref().filter(|origin| origin.life == life);
+    origin.is_some_and(|origin| !earlier.iter().any(|id| origin.seen.contains(*id)))
 }

@@ -22,6 +22,14 @@ pub fn wait_for_copies(cluster: &Cluster, nodes: impl IntoIterator<Item = usize>
     }
 }
 
+/// Starts a node that has ended, and waits until it is the heir and the home that it was.
+#[track_caller]
+pub fn start_again(cluster: &Cluster, node: usize) {
+    cluster.start([node]);
+    cluster.whole_within(HEALED);
+    wait_for_copies(cluster, cluster.all());
+}
+
 #[test]
 fn a_node_is_destroyed_and_what_was_acknowledged_reaches_its_sessions() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();

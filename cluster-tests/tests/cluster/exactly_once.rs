@@ -11,6 +11,7 @@ use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Ack, Packet, Publish, Version, first};
 
 use crate::HEALED;
+use crate::copies::{start_again, wait_for_copies};
 
 /// PUBLISH packets that a publisher has under way.
 const WINDOW: usize = 4;
@@ -71,6 +72,23 @@ impl Publisher {
     }
 }
 
+/// The publishers go on, each at one of these nodes, and end what is under way.
+pub fn all_go_on(on: &ClusterStage<'_>, dice: &mut Dice, publishers: &mut [Publisher], nodes: &[usize]) {
+    std::thread::scope(|scope| {
+        for publisher in publishers {
+            let node = *dice.pick(nodes);
+            scope.spawn(move || {
+                let (mut client, ack) = on.connect_within(node, &on.kept(&publisher.name), HEALED);
+                assert!(ack.session_present, "{}", publisher.name);
+                let until = publisher.sent + 5;
+                publisher.go_on(&mut client, until);
+                assert!(publisher.under_way.is_empty(), "{}: closed", publisher.name);
+                client.disconnect();
+            });
+        }
+    });
+}
+
 /// What a subscriber has still to get: the next number of each publisher.
 struct Subscriber {
     name: String,
@@ -92,21 +110,6 @@ impl Subscriber {
     }
 }
 
-/// Until the copies of the sessions of these nodes are complete.
-#[track_caller]
-fn wait_for_copies(cluster: &Cluster, nodes: &[usize]) {
-    let until = Instant::now() + HEALED;
-    let complete = |node: &usize| {
-        let node = cluster.node(*node);
-        node.metric("holdfast_session_copies_incomplete", &[]) == Some(0.0)
-            && node.metric("holdfast_sessions_without_copy", &[]) == Some(0.0)
-    };
-    while !nodes.iter().all(complete) {
-        assert!(Instant::now() < until, "the copies are not complete");
-        pass(Duration::from_millis(50));
-    }
-}
-
 /// Until the other nodes have what they inherit from one that was destroyed, and copies of that.
 #[track_caller]
 fn wait_for_inheritance(cluster: &Cluster, dead: usize) {
@@ -116,7 +119,7 @@ fn wait_for_inheritance(cluster: &Cluster, dead: usize) {
         assert!(Instant::now() < until, "nobody has noticed that a node is dead");
         pass(Duration::from_millis(50));
     }
-    wait_for_copies(cluster, &others(dead));
+    wait_for_copies(cluster, others(dead));
 }
 
 /// One cluster, and who is at it.
@@ -130,7 +133,7 @@ struct World<'c> {
 impl<'c> World<'c> {
     fn new(cluster: &'c Cluster, seed: u64) -> Self {
         let on = ClusterStage::new(cluster);
-        wait_for_copies(cluster, &cluster.all().collect::<Vec<_>>());
+        wait_for_copies(cluster, cluster.all());
         let publishers: Vec<Publisher> = (0..4).map(|number| Publisher::new(&on, &format!("p{number}"))).collect();
         let subscribers = cluster.all().map(|node| {
             let name = format!("s{node}");
@@ -149,7 +152,7 @@ impl<'c> World<'c> {
         let cluster = on.cluster;
         let connect = |publisher: &Publisher| on.connect_within(home, &on.kept(&publisher.name), HEALED).0;
         let connected: Vec<Client> = publishers.iter().map(connect).collect();
-        wait_for_copies(cluster, &[home]);
+        wait_for_copies(cluster, [home]);
         let delay = Duration::from_micros(dice.below(100_000));
         std::thread::scope(|scope| {
             for (publisher, mut client) in publishers.iter_mut().zip(connected) {
@@ -164,23 +167,8 @@ impl<'c> World<'c> {
         eprintln!("node {home} is killed after {delay:?}: {sent:?} messages, {under_way:?} under way");
     }
 
-    /// The publishers go on, each at one of these nodes, and end what is under way.
     fn go_on(&mut self, nodes: &[usize]) {
-        let Self { on, dice, publishers, .. } = self;
-        let on = &*on;
-        std::thread::scope(|scope| {
-            for publisher in publishers {
-                let node = *dice.pick(nodes);
-                scope.spawn(move || {
-                    let (mut client, ack) = on.connect_within(node, &on.kept(&publisher.name), HEALED);
-                    assert!(ack.session_present, "{}", publisher.name);
-                    let until = publisher.sent + 5;
-                    publisher.go_on(&mut client, until);
-                    assert!(publisher.under_way.is_empty(), "{}: closed", publisher.name);
-                    client.disconnect();
-                });
-            }
-        });
+        all_go_on(&self.on, &mut self.dice, &mut self.publishers, nodes);
     }
 
     /// The subscribers take what there is, each at some node that lives.
@@ -193,13 +181,6 @@ impl<'c> World<'c> {
             client.disconnect();
         }
     }
-
-    fn start_again(&self, node: usize) {
-        let cluster = self.on.cluster;
-        cluster.start([node]);
-        cluster.whole_within(HEALED);
-        wait_for_copies(cluster, &cluster.all().collect::<Vec<_>>());
-    }
 }
 
 pub fn others(node: usize) -> Vec<usize> {
@@ -210,18 +191,18 @@ pub fn others(node: usize) -> Vec<usize> {
 fn qos_2_comes_once_and_in_order_however_often_homes_are_destroyed() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("qos_2_comes_once"));
-    for _ in 0..rounds::rounds(4, 100) {
+    for _ in 0..rounds::rounds(5, 100) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
         cluster.node(home).wipe();
         world.go_on(&others(home));
-        wait_for_copies(&cluster, &others(home));
+        wait_for_copies(&cluster, others(home));
         // At the node that has just come as well, or not.
         if world.dice.once_in(2) {
             world.take_all(&others(home));
-            world.start_again(home);
+            start_again(&cluster, home);
         } else {
-            world.start_again(home);
+            start_again(&cluster, home);
             world.take_all(&[0, 1, 2]);
         }
     }
@@ -232,12 +213,12 @@ fn qos_2_comes_once_and_in_order_however_often_homes_are_destroyed() {
 fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("one_home_after_another"));
-    for _ in 0..rounds::rounds(3, 50) {
+    for _ in 0..rounds::rounds(5, 50) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
         cluster.node(home).wipe();
         wait_for_inheritance(&cluster, home);
-        world.start_again(home);
+        start_again(&cluster, home);
         let next = world.dice.below(3) as usize;
         if world.dice.once_in(2) {
             // They begin to send again there, and do not come to the end.
@@ -247,9 +228,9 @@ fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
         }
         cluster.node(next).wipe();
         world.go_on(&others(next));
-        wait_for_copies(&cluster, &others(next));
+        wait_for_copies(&cluster, others(next));
         world.take_all(&others(next));
-        world.start_again(next);
+        start_again(&cluster, next);
     }
 }
 
@@ -258,10 +239,10 @@ fn qos_2_comes_once_over_the_loss_of_one_home_after_another() {
 fn qos_2_comes_once_however_often_homes_are_killed_and_come_back() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let mut world = World::new(&cluster, dice::seed("killed_and_come_back"));
-    for _ in 0..rounds::rounds(3, 50) {
+    for _ in 0..rounds::rounds(5, 50) {
         let home = world.dice.below(3) as usize;
         world.kill_among_packets(home);
-        world.start_again(home);
+        start_again(&cluster, home);
         world.go_on(&[0, 1, 2]);
         world.take_all(&[0, 1, 2]);
     }

@@ -4,23 +4,39 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::cluster::rounds::rounds;
 use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, N1, N2, N3};
 use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::Publish;
 
 use crate::HEALED;
+use crate::copies::wait_for_copies;
 
-/// Until every one of these nodes has said that the copies of its sessions are complete.
-#[track_caller]
-fn wait_for_copies(cluster: &Cluster, nodes: &[usize]) {
-    for node in nodes {
-        let found = cluster.node(*node).log().wait(0, HEALED, |line| line.contains("are complete"));
-        assert!(found.is_some(), "node {node} has not filled its heirs");
+/// Sessions of the third node, which dies.
+const SESSIONS: usize = 8;
+
+/// They are away.
+fn leave_sessions(on: &ClusterStage) {
+    for session in 0..SESSIONS {
+        let (mut client, _) = on.connect(N3, &on.kept(&format!("s{session}")));
+        client.subscribe(on.topic("a/#"), 2);
+        client.disconnect();
     }
 }
 
-const SESSIONS: usize = 8;
+#[track_caller]
+fn come_back(on: &ClusterStage, node: usize, session: usize) -> Client {
+    let (client, ack) = on.connect_within(node, &on.kept(&format!("s{session}")), HEALED);
+    assert!(ack.session_present, "s{session}");
+    client
+}
+
+/// What waits for a session before `end`.
+#[track_caller]
+fn texts_until(client: &mut Client, end: &str) -> Vec<String> {
+    client.take_until(end).iter().map(|message| message.text()).collect()
+}
 
 #[test]
 fn messages_flow_while_a_node_is_destroyed_and_its_sessions_have_all_of_them() {
@@ -49,7 +65,7 @@ fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
     let queue = "[mqtt]\nmax_queued_messages = 1_000_000\nmax_queued_bytes = \"1GB\"\n";
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").section(queue).start();
     let on = ClusterStage::new(&cluster);
-    wait_for_copies(&cluster, &[N1, N2, N3]);
+    wait_for_copies(&cluster, cluster.all());
     let mut connected = Vec::new();
     for session in 0..SESSIONS {
         let (mut client, _) = on.connect(N3, &on.kept(&format!("s{session}")));
@@ -77,10 +93,9 @@ fn scene(disturb: impl Fn(&Cluster) + Sync, most_twice: usize) {
     });
     eprintln!("{sent:?}");
     for session in 0..SESSIONS {
-        let (mut client, ack) = on.connect_within([N1, N2][session % 2], &on.kept(&format!("s{session}")), HEALED);
-        assert!(ack.session_present, "s{session}");
+        let mut client = come_back(&on, [N1, N2][session % 2], session);
         on.v5(N1, "end").publish(on.topic("a/end"), "end", 1);
-        let messages: Vec<String> = client.take_until("end").iter().map(|message| message.text()).collect();
+        let messages = texts_until(&mut client, "end");
         sent.iter().for_each(|sent| judge(session, sent, &messages, most_twice));
         client.disconnect();
     }
@@ -130,16 +145,12 @@ fn judge(session: usize, (name, count): &(String, usize), messages: &[String], m
 fn an_heir_that_starts_again_while_it_inherits_has_everything() {
     // Around the end of the lease.
     let moments = [2_700, 3_000, 500, 1_500, 2_000, 2_300, 2_500, 2_600, 2_800, 2_900, 3_100, 3_300];
-    for delay_ms in moments.into_iter().take(rounds(2, 12) as usize) {
+    for delay_ms in moments.into_iter().take(rounds(4, 12) as usize) {
         eprintln!("{delay_ms}");
         let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
         let on = ClusterStage::new(&cluster);
-        wait_for_copies(&cluster, &[N1, N2, N3]);
-        for session in 0..SESSIONS {
-            let (mut client, _) = on.connect(N3, &on.kept(&format!("s{session}")));
-            client.subscribe(on.topic("a/#"), 2);
-            client.disconnect();
-        }
+        wait_for_copies(&cluster, cluster.all());
+        leave_sessions(&on);
         let mut publisher = on.v5(N2, "p");
         (0..100).for_each(|number| _ = publisher.publish(on.topic("a/b"), number.to_string(), 1));
         cluster.node(N3).kill();
@@ -149,9 +160,8 @@ fn an_heir_that_starts_again_while_it_inherits_has_everything() {
         cluster.node(N1).launch();
         (100..200).for_each(|number| _ = publisher.publish(on.topic("a/b"), number.to_string(), 1));
         for session in 0..SESSIONS {
-            let (mut client, ack) = on.connect_within([N1, N2][session % 2], &on.kept(&format!("s{session}")), HEALED);
-            assert!(ack.session_present, "s{session}");
-            let messages: Vec<String> = client.take_until("199").iter().map(|message| message.text()).collect();
+            let mut client = come_back(&on, [N1, N2][session % 2], session);
+            let messages = texts_until(&mut client, "199");
             let missing: Vec<usize> = (0..199).filter(|number| !messages.contains(&number.to_string())).collect();
             assert!(missing.is_empty(), "s{session} lacks {missing:?}");
             client.disconnect();
@@ -163,12 +173,8 @@ fn an_heir_that_starts_again_while_it_inherits_has_everything() {
 fn two_nodes_are_destroyed_one_after_the_other() {
     let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
     let on = ClusterStage::new(&cluster);
-    wait_for_copies(&cluster, &[N1, N2, N3]);
-    for session in 0..SESSIONS {
-        let (mut client, _) = on.connect(N3, &on.kept(&format!("s{session}")));
-        client.subscribe(on.topic("a/#"), 2);
-        client.disconnect();
-    }
+    wait_for_copies(&cluster, cluster.all());
+    leave_sessions(&on);
     let mut number = 0;
     for (round, victim) in [N3, N1, N2].into_iter().enumerate() {
         let other = (victim + 1) % 3;
@@ -195,10 +201,8 @@ fn two_nodes_are_destroyed_one_after_the_other() {
         eprintln!("round {round} is filled");
     }
     for session in 0..SESSIONS {
-        let (mut client, ack) = on.connect_within(session % 3, &on.kept(&format!("s{session}")), HEALED);
-        assert!(ack.session_present, "s{session}");
-        let messages: Vec<String> =
-            client.take_until(&(number - 1).to_string()).iter().map(|message| message.text()).collect();
+        let mut client = come_back(&on, session % 3, session);
+        let messages = texts_until(&mut client, &(number - 1).to_string());
         let expected: Vec<String> = (0..number - 1).map(|number| number.to_string()).collect();
         assert_eq!(messages, expected, "s{session}");
         client.disconnect();

@@ -11,8 +11,8 @@ use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Ack, Packet, first};
 
 use crate::HEALED;
-use crate::copies::wait_for_copies;
-use crate::exactly_once::{Publisher, others};
+use crate::copies::{start_again, wait_for_copies};
+use crate::exactly_once::{Publisher, all_go_on, others};
 
 /// A member of a share group whose session is kept.
 struct Member {
@@ -120,20 +120,7 @@ impl<'c> World<'c> {
     /// The publishers go on at nodes that live, and the members take all that was sent.
     fn go_on(&mut self, nodes: &[usize]) {
         let Self { on, dice, publishers, members } = self;
-        let on = &*on;
-        std::thread::scope(|scope| {
-            for publisher in &mut *publishers {
-                let node = *dice.pick(nodes);
-                scope.spawn(move || {
-                    let (mut client, ack) = on.connect_within(node, &on.kept(&publisher.name), HEALED);
-                    assert!(ack.session_present, "{}", publisher.name);
-                    let until = publisher.sent + 5;
-                    publisher.go_on(&mut client, until);
-                    assert!(publisher.under_way.is_empty(), "{}: closed", publisher.name);
-                    client.disconnect();
-                });
-            }
-        });
+        all_go_on(on, dice, publishers, nodes);
         let quiet = Duration::from_millis(300);
         let sent: usize = publishers.iter().map(|publisher| publisher.sent).sum();
         let deadline = Instant::now() + HEALED;
@@ -170,13 +157,6 @@ impl<'c> World<'c> {
         assert!(twice.is_empty() && lost.is_empty(), "came twice: {twice:?}, and never: {lost:?}");
     }
 
-    fn start_again(&self, node: usize) {
-        let cluster = self.on.cluster;
-        cluster.start([node]);
-        cluster.whole_within(HEALED);
-        wait_for_copies(cluster, cluster.all());
-    }
-
     /// `victim`: which node is destroyed, given that of the publishers.
     fn rounds(&mut self, rounds: u32, victim: impl Fn(&mut Dice, usize) -> usize) {
         for _ in 0..rounds {
@@ -184,7 +164,7 @@ impl<'c> World<'c> {
             let victim = victim(&mut self.dice, home);
             self.destroy_among_packets(home, victim);
             self.go_on(&others(victim));
-            self.start_again(victim);
+            start_again(self.on.cluster, victim);
         }
     }
 }

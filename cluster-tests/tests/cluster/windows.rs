@@ -56,26 +56,36 @@ fn some_delay(dice: &mut Dice) -> Duration {
     *dice.pick(&[LONG, LONG, Duration::from_millis(150), Duration::from_millis(30)])
 }
 
+/// Two counters send at a node, and wait for answers that come back over these ways: these take long, and the `home` is destroyed among them.
+fn destroy_before_answers<'c>(
+    on: &'c ClusterStage<'c>,
+    dice: &mut Dice,
+    (node, home): (usize, usize),
+    ways: &[(usize, usize)],
+) -> [Counter<'c>; 2] {
+    let mut counters = [("one", 1), ("two", 2)].map(|(name, qos)| Counter::new(on, node, name, qos));
+    counters.iter_mut().for_each(|counter| counter.send_and_settle(MESSAGES, HEALED));
+    let delay = some_delay(dice);
+    let wound = on.cluster.hurt(ways, Fault::delay(delay).back());
+    counters.iter_mut().for_each(|counter| counter.send(MESSAGES));
+    let answered = counters.each_mut().map(|counter| counter.hear(within(dice, delay)));
+    eprintln!("answered of {MESSAGES} with a delay of {delay:?}: {answered:?}");
+    assert!(delay < LONG || answered == [0, 0], "without a word over {ways:?}");
+    destroy(on.cluster, home);
+    wound.heal();
+    counters
+}
+
 #[test]
 fn a_home_dies_between_its_commit_and_its_answer_to_a_publisher_of_its_own() {
     let mut dice = Dice::new(seed("own publisher"));
-    for round in 0..rounds(1, 20) {
+    for _ in 0..rounds(1, 20) {
         let cluster = start();
         let [home, a, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
-        let (mut one, mut two) = (Counter::new(&on, home, "one", 1), Counter::new(&on, home, "two", 2));
-        one.send_and_settle(MESSAGES, HEALED);
-        two.send_and_settle(MESSAGES, HEALED);
-        let delay = some_delay(&mut dice);
-        let wound = cluster.hurt(&[(home, a), (home, b)], Fault::delay(delay).back());
-        one.send(MESSAGES);
-        two.send(MESSAGES);
-        let answered = [one.hear(within(&mut dice, delay)), two.hear(within(&mut dice, delay))];
-        eprintln!("round {round}: answered of {MESSAGES} with a delay of {delay:?}: {answered:?}");
-        assert!(delay < LONG || answered == [0, 0], "without the word of its heir");
-        destroy(&cluster, home);
-        wound.heal();
+        // The word of its heirs.
+        let [mut one, mut two] = destroy_before_answers(&on, &mut dice, (home, home), &[(home, a), (home, b)]);
         one.move_to(a, HEALED);
         two.move_to(b, HEALED);
         one.settle(HEALED);
@@ -87,23 +97,13 @@ fn a_home_dies_between_its_commit_and_its_answer_to_a_publisher_of_its_own() {
 #[test]
 fn a_home_dies_between_its_commit_and_its_answer_to_another_node() {
     let mut dice = Dice::new(seed("publisher elsewhere"));
-    for round in 0..rounds(1, 20) {
+    for _ in 0..rounds(1, 20) {
         let cluster = start();
         let [home, a, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
-        let (mut one, mut two) = (Counter::new(&on, a, "one", 1), Counter::new(&on, a, "two", 2));
-        one.send_and_settle(MESSAGES, HEALED);
-        two.send_and_settle(MESSAGES, HEALED);
-        let delay = some_delay(&mut dice);
-        let wound = cluster.hurt(&[(a, home)], Fault::delay(delay).back());
-        one.send(MESSAGES);
-        two.send(MESSAGES);
-        let answered = [one.hear(within(&mut dice, delay)), two.hear(within(&mut dice, delay))];
-        eprintln!("round {round}: answered of {MESSAGES} with a delay of {delay:?}: {answered:?}");
-        assert!(delay < LONG || answered == [0, 0], "without the word of the home");
-        destroy(&cluster, home);
-        wound.heal();
+        // The word of the home.
+        let [mut one, mut two] = destroy_before_answers(&on, &mut dice, (a, home), &[(a, home)]);
         one.settle(STALL_OF_LEADER);
         two.settle(STALL_OF_LEADER);
         estate.judge(&[a, b], &mut [&mut one, &mut two], HEALED);

@@ -6,12 +6,14 @@
 //! Tests to read first: `tests::members`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::ChangeMembers;
-use tokio::time::Instant;
+use openraft::metrics::RaftMetrics;
+use tokio::time::{Instant, timeout_at};
 
 use super::lead::{Departing, Lead, WISH_MS};
 use super::turn::due;
@@ -186,8 +188,17 @@ impl Inner {
     ) -> Result<(), LeaveError> {
         let mut why = "the cluster has no leader".to_owned();
         let (mut again, mut turn) = (false, 0);
+        let mut metrics = self.metrics.clone();
+        let who_decides = |metrics: &RaftMetrics<u128, Member>| {
+            (
+                metrics.current_leader,
+                *metrics.membership_config.log_id(),
+                metrics.last_applied >= *metrics.membership_config.log_id(),
+            )
+        };
         while Instant::now() < deadline {
             let asker = self.me();
+            let decided_by = who_decides(&metrics.borrow_and_update());
             // A leader that has let itself go leads no more, and answers nobody.
             if !force && self.has_departed() {
                 return Ok(());
@@ -215,7 +226,14 @@ impl Inner {
                     why = unanswered.to_string();
                 }
             }
-            tokio::time::sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
+            // Who has not answered is not asked again at once, but another one is as soon as it decides.
+            let another_decides = async {
+                if metrics.wait_for(|metrics| who_decides(metrics) != decided_by).await.is_err() {
+                    // openraft has ended, and says nothing more.
+                    pending::<()>().await;
+                }
+            };
+            let _ = timeout_at(deadline.min(Instant::now() + AGAIN), another_decides).await;
         }
         Err(LeaveError::Deadline(why))
     }

@@ -38,7 +38,7 @@ use openraft::{Config, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::batcher::{Taken, Ticket};
 use crate::clock::boot_ms;
@@ -352,13 +352,10 @@ impl Group {
     async fn end_at_once(&self) {
         let inner = &self.0;
         let own = inner.options.node;
-        let until = Instant::now() + END_PATIENCE;
         let mut told = None;
-        loop {
+        let is_over = || {
             let live = inner.machine.read().state.live_nodes().find(|live| live.id == own).map(|live| live.incarnation);
-            let Some(incarnation) = live.filter(|_| Instant::now() < until) else {
-                break;
-            };
+            let Some(incarnation) = live else { return true };
             if told.replace(incarnation) != Some(incarnation) {
                 inner.ended.lock().insert(own, incarnation);
                 for peer in inner.rpc.linked() {
@@ -366,8 +363,9 @@ impl Group {
                 }
                 inner.nudge.notify_one();
             }
-            tokio::time::sleep(END_LOOK).await;
-        }
+            false
+        };
+        inner.wait_until(Instant::now() + END_PATIENCE, is_over).await;
         self.hand_over().await;
     }
 
@@ -380,14 +378,14 @@ impl Group {
         }
         inner.handing_over.store(true, Ordering::Release);
         let (shortest, longest) = inner.options.election_ms;
-        let until = Instant::now() + Duration::from_millis(longest);
+        let deadline = Instant::now() + Duration::from_millis(longest);
         // openraft may not have taken up yet what was proposed until now.
-        while inner.lead.lock().has_open() && Instant::now() < until {
-            tokio::time::sleep(END_LOOK).await;
-        }
-        let (mut metrics, me) = (inner.metrics.clone(), inner.me());
+        inner.wait_until(deadline, || !inner.lead.lock().has_open()).await;
         let mut asked_at = None;
-        while Instant::now() < until {
+        let is_followed = || {
+            if inner.leader().is_some_and(|leader| leader != inner.me()) {
+                return true;
+            }
             let due = asked_at.is_none_or(|at: Instant| at.elapsed() >= Duration::from_millis(shortest));
             if due
                 && inner.leading_term().is_some()
@@ -396,11 +394,9 @@ impl Group {
                 inner.rpc.control(successor, Control::TakeOver);
                 asked_at = Some(Instant::now());
             }
-            let followed = metrics.wait_for(|metrics| metrics.current_leader.is_some_and(|leader| leader != me));
-            if inner.rpc.linked().is_empty() || tokio::time::timeout(END_LOOK, followed).await.is_ok() {
-                return;
-            }
-        }
+            inner.rpc.linked().is_empty()
+        };
+        inner.wait_until(deadline, is_followed).await;
     }
 
     /// Why this node has no incarnation yet, as far as it knows.
@@ -416,6 +412,19 @@ impl Group {
 }
 
 impl Inner {
+    /// Looks again whenever openraft has gone round: when something was applied or answered, when another node leads or has got further, and many times per election. Ends when
+    /// it `is_so`, at the deadline, or with openraft.
+    async fn wait_until(&self, deadline: Instant, mut is_so: impl FnMut() -> bool) {
+        let mut metrics = self.metrics.clone();
+        loop {
+            // Before the look: what happens meanwhile is news.
+            metrics.mark_unchanged();
+            if is_so() || !matches!(timeout_at(deadline, metrics.changed()).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+
     /// The leader as openraft knows it; it may be dead.
     fn leader(&self) -> Option<u128> {
         self.metrics.borrow().current_leader
@@ -577,9 +586,8 @@ fn random_run() -> u64 {
 /// What is kept of each node that speaks, for a short time.
 type Recent<T> = HashMap<u128, (T, u64)>;
 
-/// For how long a node that stops waits until the others know, and how often it looks.
+/// For how long a node that stops waits until the others know.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-const END_LOOK: Duration = Duration::from_millis(10);
 
 /// Pause between two attempts of anything that is repeated until it has happened.
 const AGAIN: Duration = Duration::from_millis(200);

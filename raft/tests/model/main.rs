@@ -21,9 +21,10 @@ mod properties;
 mod steps;
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::fmt::Debug;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 
-use stateright::{Checker as _, HasDiscoveries, Model as _};
+use stateright::{Checker as _, Expectation, HasDiscoveries, Model};
 
 use cluster::{Budget, State};
 use control::{Rule, Will};
@@ -44,25 +45,55 @@ const NOTHING: Budget = Budget {
 const STILL: Scenario =
     Scenario { budget: NOTHING, will: None, clean: false, restarts: true, connect_at: &[0, 1], without: None };
 
+/// What stateright wants of a model.
+trait Explored:
+    Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq + Send + Sync>
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl Explored for Scenario {}
+impl Explored for copies::Scenario {}
+
 /// Explores everything; a property that does not hold everywhere is shown with the steps that lead there.
 fn holds(scenario: Scenario) {
+    explore(scenario, &[properties::MOVED], &[]);
+}
+
+/// Without the rule, there is an execution that breaks the property.
+fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
+    find_broken(property, Scenario { without: Some(rule), ..scenario });
+}
+
+/// Explores everything: some execution shows each of `seen`, and exactly these properties are `broken`.
+fn explore<M: Explored>(model: M, seen: &[&'static str], broken: &[&'static str]) {
     let begun = std::time::Instant::now();
-    let checker = scenario.checker().threads(2).spawn_bfs().join();
+    let is_shown = |property: &stateright::Property<M>| property.expectation == Expectation::Sometimes;
+    let shown: Vec<_> =
+        model.properties().iter().filter(|property| is_shown(property)).map(|shown| shown.name).collect();
+    let checker = model.checker().threads(2).spawn_bfs().join();
     println!("{} states in {:?}", checker.unique_state_count(), begun.elapsed());
     let mut discoveries = checker.discoveries();
-    assert!(discoveries.remove(properties::MOVED).is_some(), "in no execution a session moves");
+    for shown in shown {
+        assert!(discoveries.remove(shown).is_some() || !seen.contains(&shown), "in no execution: {shown}");
+    }
+    for property in broken {
+        let path = discoveries.remove(property).unwrap_or_else(|| panic!("nothing breaks any more: {property}"));
+        println!("broken: {property}\nafter {:?}", path.into_actions());
+    }
     if let Some((property, path)) = discoveries.into_iter().next() {
         panic!("broken: {property}\nafter {:#?}\nat {:#?}", path.clone().into_actions(), path.last_state());
     }
 }
 
-/// Without the rule, there is an execution that breaks the property.
-fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
-    let scenario = Scenario { without: Some(rule), ..scenario };
+/// There is an execution that breaks the property.
+fn find_broken<M: Explored>(property: &'static str, model: M) {
     let finish = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = scenario.checker().threads(2).finish_when(finish).spawn_bfs().join();
-    let path = checker.discovery(property).unwrap_or_else(|| panic!("nothing breaks without {rule:?}"));
-    println!("without {rule:?}: {:?}", path.into_actions());
+    let checker = model.checker().threads(2).finish_when(finish).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("nothing breaks: {property}"));
+    println!("broken: {property}\nafter {:?}", path.into_actions());
 }
 
 /// Looks for a state that comes again, depth first.

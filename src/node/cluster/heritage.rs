@@ -46,20 +46,20 @@ pub(super) struct Heritage {
 impl Heritage {
     /// A shard has entered all that it inherits. True if that was the last one.
     fn entered(&self, life: Life, shards: usize) -> bool {
-        let mut of = self.entered.lock();
-        let entered = of.entry(life).or_insert(0);
-        *entered = entered.saturating_add(1);
-        let is_last = *entered == shards;
+        let mut entered = self.entered.lock();
+        let count = entered.entry(life).or_insert(0);
+        *count = count.saturating_add(1);
+        let is_last = *count == shards;
         if is_last {
-            *entered = ALL_SHARDS;
+            *count = ALL_SHARDS;
         }
         is_last
     }
 
     /// Those that all shards have entered.
     fn all_entered(&self) -> Vec<Life> {
-        let of = self.entered.lock();
-        of.iter().filter(|(_, entered)| **entered == ALL_SHARDS).map(|(life, _)| *life).collect()
+        let entered = self.entered.lock();
+        entered.iter().filter(|(_, count)| **count == ALL_SHARDS).map(|(life, _)| *life).collect()
     }
 
     /// Of the others nobody waits for this node any more.
@@ -132,8 +132,8 @@ fn outlook_on_copies(state: &ControlState, own: NodeId) -> Outlook {
     let estate = state.estate_of(own);
     let missing = state.missing_for(own);
     Outlook {
-        own: estate.map(|(client, of_it)| (client.clone(), Own { passed: passed(&of_it), from: of_it.from })).collect(),
-        missing: missing.map(|(client, home, of_it)| (client.clone(), (home, of_it.began))).collect(),
+        own: estate.map(|(client, lease)| (client.clone(), Own { passed: passed(&lease), from: lease.from })).collect(),
+        missing: missing.map(|(client, home, lease)| (client.clone(), (home, lease.began))).collect(),
         open: open.collect(),
         live: state.live_nodes().map(|node| node.id).collect(),
     }

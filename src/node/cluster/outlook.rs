@@ -145,7 +145,7 @@ fn copies_in(state: &ControlState) -> Vec<view::CopiesAt> {
             figures: None,
         }));
     }
-    let key = |one: &view::CopiesAt| (one.home.clone(), one.heir.clone(), one.home_id.clone(), one.heir_id.clone());
+    let key = |row: &view::CopiesAt| (row.home.clone(), row.heir.clone(), row.home_id.clone(), row.heir_id.clone());
     copies.sort_by_cached_key(key);
     copies
 }
@@ -164,8 +164,8 @@ fn own_figures(plane: &ClusterPlane, state: &ControlState) -> Vec<view::CopiesAt
     for node in state.nodes() {
         let lag = lags.remove(&node.id).unwrap_or_default();
         let heir = id(node.id);
-        let of_it = copies.iter_mut().filter(|copies| copies.heir_id == heir);
-        of_it.for_each(|copies| copies.figures = Some(figures(&lag)));
+        let there = copies.iter_mut().filter(|copies| copies.heir_id == heir);
+        there.for_each(|copies| copies.figures = Some(figures(&lag)));
     }
     copies
 }

@@ -17,9 +17,14 @@ fn client_of(heir: NodeId, among: &[NodeId]) -> String {
 /// Three nodes, of which `home` has the others as heirs.
 fn with_heirs(home: NodeId, heirs: &[NodeId]) -> ControlState {
     let mut state = three_nodes();
-    let Outcome::FillBegun { fill } = apply(&mut state, 0, home, fill(heirs)).outcome else { panic!("refused") };
-    assert_eq!(apply(&mut state, 0, home, filled(fill)).outcome, Outcome::Done);
+    give_heirs(&mut state, home, heirs);
     state
+}
+
+/// These are filled with the copies of `home`, and are the base.
+fn give_heirs(state: &mut ControlState, home: NodeId, heirs: &[NodeId]) {
+    let Outcome::FillBegun { fill } = apply(state, 0, home, fill(heirs)).outcome else { panic!("refused") };
+    assert_eq!(apply(state, 0, home, filled(fill)).outcome, Outcome::Done);
 }
 
 fn base(state: &ControlState, home: NodeId) -> Vec<(NodeId, bool)> {
@@ -377,8 +382,7 @@ fn who_begins_a_new_life_fills_its_heirs_before_it_is_sure_of_them() {
 #[test]
 fn an_heir_that_has_lost_what_it_had_is_stale_for_the_living_and_for_the_dead() {
     let mut state = with_heirs(A, &[B]);
-    apply(&mut state, 0, C, fill(&[B]));
-    apply(&mut state, 0, C, filled(6));
+    give_heirs(&mut state, C, &[B]);
     play(
         &mut state,
         [
@@ -413,8 +417,7 @@ fn an_heir_that_starts_again_at_once_with_all_that_it_had_still_inherits() {
 #[test]
 fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_may_have_nothing_and_give_it_back() {
     let mut state = with_heirs(A, &[B]);
-    apply(&mut state, 0, B, fill(&[C]));
-    apply(&mut state, 0, B, filled(6));
+    give_heirs(&mut state, B, &[C]);
     play(
         &mut state,
         [
@@ -693,8 +696,7 @@ fn nobody_is_filled_who_cannot_be_an_heir() {
 #[test]
 fn a_destroyed_node_is_forgotten_when_its_heirs_have_inherited_and_keeps_its_place_in_bases() {
     let mut state = with_heirs(A, &[B]);
-    apply(&mut state, 0, C, fill(&[A, B]));
-    apply(&mut state, 0, C, filled(6));
+    give_heirs(&mut state, C, &[A, B]);
     play(
         &mut state,
         [
@@ -711,9 +713,7 @@ fn a_destroyed_node_is_forgotten_when_its_heirs_have_inherited_and_keeps_its_pla
     assert_eq!(state.node(D).map(|node| node.slot), Some(3), "the place of a is taken");
     assert_eq!(base(&state, C), [(A, true), (B, false)]);
     assert_eq!(state.session("x").map(|session| session.holder), Some(B));
-    let index = state.index();
-    apply(&mut state, 0, C, fill(&[B, D]));
-    apply(&mut state, 0, C, filled(index + 1));
+    give_heirs(&mut state, C, &[B, D]);
     assert_eq!(state.inherited_from("x"), None, "nobody knows node a any more");
     play(&mut state, [(0, LEADER, register(NodeId(0xe)), "incarnation 2; e2 up")]);
     assert_eq!(state.node(NodeId(0xe)).map(|node| node.slot), Some(0));

@@ -1,7 +1,8 @@
 //! A second model: one session, its home, one heir, and a fill; who dies, starts again, or loses what it had, and when, is open.
 //!
 //! Like the first it is written from the rules, and each rule can be taken out. What is promised: as long as nodes come back with what they had, nothing is lost, however
-//! often they die; and once the copies are complete, one of them may lose everything.
+//! often they die; and once the copies are complete, one of them may lose everything. Of two faults, the second before the copies are complete again, there are two executions that do not
+//! keep that; they have a test each, which explores the rest.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -18,38 +19,31 @@ mod properties;
 mod steps;
 mod world;
 
-use std::collections::BTreeSet;
-
-use stateright::{Checker as _, HasDiscoveries, Model as _};
-
 use control::Rule;
-use steps::Scenario;
+pub use steps::Scenario;
 use world::Budget;
 
 const NOTHING: Budget = Budget { messages: 0, crashes: 0, freezes: 0, losses: 0, fills: 0, joins: 0 };
 
 /// Explores everything; some execution has to show each of `seen`.
 fn holds(budget: Budget, will: bool, seen: &[&'static str]) {
-    let begun = std::time::Instant::now();
-    let scenario = Scenario { budget, will, without: None };
-    let checker = scenario.checker().threads(2).spawn_bfs().join();
-    println!("{} states in {:?}", checker.unique_state_count(), begun.elapsed());
-    let mut discoveries = checker.discoveries();
-    for shown in [properties::INHERITED, properties::FILLED] {
-        assert!(discoveries.remove(shown).is_some() || !seen.contains(&shown), "in no execution: {shown}");
-    }
-    if let Some((property, path)) = discoveries.into_iter().next() {
-        panic!("broken: {property}\nafter {:?}\nat {:?}", path.clone().into_actions(), path.last_state());
-    }
+    crate::explore(Scenario { budget, will, without: None }, seen, &[]);
+}
+
+/// Explores everything; exactly these properties do not hold. A rule that mends one has to be told here.
+fn breaks(budget: Budget, broken: &[&'static str]) {
+    crate::explore(Scenario { budget, will: false, without: None }, &[properties::INHERITED], broken);
+}
+
+/// Whether `HOLDFAST_ROUNDS` asks for the largest explorations, which take minutes.
+fn is_full() -> bool {
+    std::env::var("HOLDFAST_ROUNDS").is_ok_and(|asked| asked == "full")
 }
 
 /// Without the rule, there is an execution that breaks the property.
 fn is_needed(rule: Rule, property: &'static str, budget: Budget) {
-    let scenario = Scenario { budget, will: true, without: Some(rule) };
-    let finish = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = scenario.checker().threads(2).finish_when(finish).spawn_bfs().join();
-    let path = checker.discovery(property).unwrap_or_else(|| panic!("nothing breaks without {rule:?}"));
-    println!("without {rule:?}: {:?}", path.into_actions());
+    println!("without {rule:?}");
+    crate::find_broken(property, Scenario { budget, will: true, without: Some(rule) });
 }
 
 #[test]
@@ -72,16 +66,38 @@ fn a_node_that_starts_again_has_lost_nothing() {
     holds(budget, true, &[properties::INHERITED]);
 }
 
-/// Minutes and gigabytes: `cargo test --release -p holdfast-raft --test model -- --ignored`.
 #[test]
-#[ignore = "takes minutes"]
 fn whatever_ends_twice_has_lost_nothing() {
-    for (crashes, freezes, losses) in [(2, 0, 0), (1, 1, 0), (0, 2, 0), (1, 0, 1), (0, 1, 1)] {
-        let budget = Budget { messages: 1, crashes, freezes, losses, ..NOTHING };
-        holds(budget, false, &[properties::INHERITED]);
+    for (crashes, freezes) in [(2, 0), (1, 1), (0, 2)] {
+        holds(Budget { crashes, freezes, ..NOTHING }, false, &[properties::INHERITED]);
     }
-    let crashes = Budget { crashes: 2, ..NOTHING };
-    is_needed(Rule::NamesOutliveWills, properties::WILL_ONCE, crashes);
+    is_needed(Rule::NamesOutliveWills, properties::WILL_ONCE, Budget { crashes: 2, ..NOTHING });
+}
+
+/// A promise that is not kept. Node 1 has inherited the session, and ends before its copies are complete. What is owed to it goes to its heir, node 2, which has no copy, gives the session
+/// back, and has inherited. Node 1 is back with the session, and only then node 2 takes what is owed: it accepts what nobody there wants, and the publisher is answered.
+#[test]
+fn an_heir_that_has_given_a_session_back_accepts_what_is_owed_to_it() {
+    let broken = [properties::EVERYTHING_ENDS, properties::NOTHING_LOST];
+    let all = [(0, 2), (1, 1), (2, 0)];
+    for &(crashes, freezes) in if is_full() { &all[..] } else { &all[..1] } {
+        breaks(Budget { messages: 1, crashes, freezes, ..NOTHING }, &broken);
+    }
+}
+
+/// A promise that is not kept. Node 0 has lost what it had and says so, and its heir is to inherit; but that ends too before the session has passed to it. So nobody is to inherit, and node 0
+/// may register before the heir, which has all of the session, is back and has said so. It takes up the session, has nothing, and the session is over.
+#[test]
+fn a_home_that_has_lost_what_it_had_may_be_back_before_its_heir_has_found_the_session() {
+    let broken = [properties::EVERYTHING_ENDS, properties::SESSION_STAYS];
+    for (crashes, freezes) in [(1, 0), (0, 1)] {
+        breaks(Budget { crashes, freezes, losses: 1, ..NOTHING }, &broken);
+    }
+    let broken = [broken[0], broken[1], properties::NOTHING_LOST];
+    let all = [(0, 1), (1, 0)];
+    for &(crashes, freezes) in if is_full() { &all[..] } else { &all[..1] } {
+        breaks(Budget { messages: 1, crashes, freezes, losses: 1, ..NOTHING }, &broken);
+    }
 }
 
 #[test]
