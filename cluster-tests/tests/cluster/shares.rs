@@ -10,7 +10,7 @@ use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::{rounds, secs};
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
 use holdfast_cluster_tests::scene::pass;
-use holdfast_cluster_tests::wire::{Ack, Connect, Packet, Version, first, id};
+use holdfast_cluster_tests::wire::{Ack, Connect, Packet, Publish, Version, first, id};
 
 use crate::{HEALED, NOTICED};
 
@@ -349,6 +349,23 @@ fn field_case_43_what_a_member_leaves_behind_goes_to_others_when_its_origin_has_
     takes(&mut on.connect(N3, &on.kept("m")).0, 0..5);
 }
 
+/// Publishes numbers, many at a time, until told to stop and all are acknowledged. How many they were.
+fn publish_ahead(publisher: &mut Client, topic: &str, over: &AtomicBool) -> u32 {
+    let (mut sent, mut acked) = (0, 0);
+    while !over.load(Ordering::Relaxed) || acked < sent {
+        if sent - acked < 50 && !over.load(Ordering::Relaxed) {
+            publisher.send_publish(&Publish::new(topic, sent.to_string()).qos(1, sent as u16 % 1_000 + 1));
+            sent += 1;
+            continue;
+        }
+        match publisher.event(Instant::now() + HEALED) {
+            Some(Event::Packet(Packet::PubAck { reason, .. })) if reason < 0x80 => acked += 1,
+            other => panic!("{other:?} for an acknowledgement"),
+        }
+    }
+    sent
+}
+
 /// What comes for a session between its move and the moment when its client is let in is kept like all that comes later.
 #[test]
 fn field_case_43_what_a_member_gets_as_it_moves_outlives_its_origin() {
@@ -361,18 +378,12 @@ fn field_case_43_what_a_member_gets_as_it_moves_outlives_its_origin() {
         assert_eq!(member.subscribe(&share, 1), 1);
         let over = AtomicBool::new(false);
         let (mut member, sent) = std::thread::scope(|scope| {
-            let sent = scope.spawn(|| {
-                let mut publisher = on.v5(N1, "p");
-                (0..)
-                    .take_while(|number| {
-                        assert!(publisher.publish(&topic, number.to_string(), 1) < 0x80);
-                        !over.load(Ordering::Relaxed)
-                    })
-                    .count() as u32
-                    + 1
-            });
+            let sent = scope.spawn(|| publish_ahead(&mut on.v5(N1, "p"), &topic, &over));
             pass(Duration::from_millis(30));
+            // The longer the way to the heir, the longer the client waits for its CONNACK.
+            let slow = [N1, N2].map(|node| cluster.hurt_between(N3, node, Fault::delay(Duration::from_millis(50))));
             let moved = on.connect(N3, &hello).0;
+            slow.into_iter().for_each(|wound| wound.heal());
             pass(Duration::from_millis(30));
             over.store(true, Ordering::Relaxed);
             (moved, sent.join().expect("a publisher"))
