@@ -60,6 +60,11 @@ impl MessageId {
         self.sequence <= last && same
     }
 
+    /// Which start of its node, and generation of streams, the message is of: a number that grows.
+    pub fn generation(self) -> u64 {
+        self.sequence >> GENERATION_BITS
+    }
+
     /// Where the next generation begins behind a sequence. `None`: this start of the node has had so many that it has to make do with this one.
     pub fn next_generation(sequence: u64) -> Option<u64> {
         let next = ((sequence >> GENERATION_BITS) + 1) << GENERATION_BITS;

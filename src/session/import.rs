@@ -12,7 +12,7 @@ use super::export::Bounds;
 use super::outbound::{Delivery, Outgoing, ShareText, queued};
 use super::queue::{QueueFull, Queued};
 use super::record::{Item, Journal, Position, Restored};
-use super::seen::{Elsewhere, Seen};
+use super::seen::{Elsewhere, Missed, Seen};
 use super::{Session, Turn};
 
 /// What comes for a session that is not here yet. Its messages have no position and are written down nowhere: the node that has the session gets them too.
@@ -94,15 +94,22 @@ impl Session {
     }
 
     /// Everything has been imported: what was held comes behind it, but for what the other node had `seen`. `here`: what this shard has seen; what the other
-    /// node has seen beyond that comes again, for which see [`Session::repeats`].
-    pub fn adopt<J: Journal>(&mut self, turn: &mut Turn<'_, J>, bounds: Bounds, seen: Seen, here: &Seen) {
+    /// node has seen beyond that comes again, for which see [`Session::repeats`]. `missed`: what this shard had seen before the session was in its index, and the other node never
+    /// will.
+    pub fn adopt<J: Journal>(
+        &mut self,
+        turn: &mut Turn<'_, J>,
+        bounds: Bounds,
+        seen: Seen,
+        (here, missed): (&Seen, &[Missed]),
+    ) {
         self.next_position = self.next_position.max(bounds.next_position);
         if let Some(last) = PacketId::new(bounds.last_packet_id) {
             self.window.resume_after(last);
         }
         let mut held = self.held.take().unwrap_or_default().messages;
         held.retain(|(held, _)| held.message().is_some_and(|message| !seen.contains(message.id)));
-        self.add_missed(turn, &[], here);
+        self.add_missed(turn, missed, here);
         self.has_seen(seen, here);
         for (held, earlier) in held {
             if let Some(message) = held.message().filter(|_| !self.has_got_any(&earlier, here)) {

@@ -24,10 +24,18 @@ impl Seen {
         self.0.get(&(id.node, id.shard)).is_some_and(|sequence| id.is_up_to(*sequence))
     }
 
-    /// The streams of packets of the node of that tag which `other` has seen farther than this: what is between.
-    pub fn missed_of(&self, node: u64, other: &Seen) -> Vec<Missed> {
-        let of_node = other.iter().filter(|id| id.node == node && id.is_of_packet() && !self.contains(*id));
-        of_node.map(|up_to| Missed { after: self.sequence_of(up_to), up_to }).collect()
+    /// The streams of packets that are over and that `other` has seen farther than this: what is between. A stream is over when its node does not live, by its tag, and when one of a
+    /// later generation of its node has come.
+    pub fn missed_of(&self, other: &Seen, lives: impl Fn(u64) -> bool) -> Vec<Missed> {
+        let latest = |node| self.generation_of(node).max(other.generation_of(node));
+        let is_over = |id: &MessageId| !lives(id.node) || id.generation() < latest(id.node);
+        let over = other.iter().filter(|id| id.is_of_packet() && !self.contains(*id) && is_over(id));
+        over.map(|up_to| Missed { after: self.sequence_of(up_to), up_to }).collect()
+    }
+
+    /// The latest generation of the node of that tag of which anything has come.
+    fn generation_of(&self, node: u64) -> u64 {
+        self.iter().filter(|id| id.node == node).map(MessageId::generation).max().unwrap_or(0)
     }
 
     /// Of the last message of the stream of `id`.
@@ -82,8 +90,8 @@ impl Seen {
     }
 }
 
-/// What a session has not seen of a stream of packets although its shard has: it was inherited, and the dead node had accepted these packets, and did not send them to
-/// itself any more. One that comes again, as another message, is not known to the session by the mark of its shard.
+/// What a session has not seen of a stream of packets although its shard has: its earlier home was lost, or started anew, before these packets had come there, or before what it had
+/// accepted itself was on disk; and nobody sends them there again, as the stream is over. One that comes again, as another message, is not known to the session by the mark of its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
     /// The last sequence in front.

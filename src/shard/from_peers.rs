@@ -377,7 +377,8 @@ impl Shard {
                 DataFrame::Mark { sequence, index } => {
                     if self.is_new(of, sequence) {
                         let from = self.source_of(of);
-                        self.marked(from, index);
+                        let place = MessageId { node: from.0.tag(), shard: from.1, sequence };
+                        self.marked(from, index, place);
                     }
                 }
                 DataFrame::Copy { .. } if self.keeping.storage().is_none() => return Err(self.refuse_as_heir(of)),

@@ -455,11 +455,11 @@ impl Shard {
         let Passed { epoch, expiry_secs, .. } = passed;
         let stored = StoredSession { owner, client_id, epoch: began, expiry_secs, items };
         let session = self.restore_session(stored, routes);
+        let missed = self.missed(&seen, here);
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
         slot.session.has_seen((*seen).clone(), here);
-        let missed = life.map_or_else(Vec::new, |life| seen.missed_of(life.0.tag(), here));
         slot.session.add_missed(&mut turn, &missed, here);
         slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
         if let Some(rank) = rank {

@@ -179,6 +179,8 @@ pub enum Event {
     Marked {
         from: Source,
         index: u64,
+        /// Where the mark was in the stream of that shard.
+        place: MessageId,
     },
     /// A shard of another node knows of that death, and all that it sent before has come.
     Aware {

@@ -448,7 +448,7 @@ impl Shard {
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),
             Event::CutMade { holder, index } => self.mark(holder, index),
-            Event::Marked { from, index } => self.move_marked(from, index),
+            Event::Marked { from, index, place } => self.move_marked(from, index, place),
             Event::Aware { from, dead } => self.note_aware(dead, from),
             Event::LookForWills { client } => self.giving_wills(&client),
             Event::Session { from, frame } => self.session_frame(from, *frame),

@@ -18,7 +18,7 @@ use tracing::info;
 
 use crate::cluster::session_move::{Claim, GivingEvent, Patience, SessionFrame, Source, TakingEvent};
 use crate::mqtt::{AckKind, MessageId, PacketId};
-use crate::session::{Answer, Seen};
+use crate::session::{Answer, Missed, Seen};
 use crate::subscriptions::SessionKey;
 
 use super::connection::State;
@@ -233,25 +233,24 @@ impl Shard {
     /// Every node routes to the new home of a session as well: the holder is told behind everything that this shard routed before.
     pub(super) fn mark(&mut self, holder: NodeId, index: u64) {
         if self.shared.is_own(holder) {
-            let from = (holder, self.id);
-            for shard in (0..self.mail.len() as u16).filter(|shard| *shard != self.id).collect::<Vec<_>>() {
-                self.mail(shard, Event::Marked { from, index });
-            }
-            self.move_marked(from, index);
+            let place = MessageId { node: self.shared.node_tag, shard: self.id, sequence: self.sequence };
+            self.marked((holder, self.id), index, place);
         } else if let Some(slot) = self.peers.slot_of(holder) {
             self.send_mark(slot, index);
         }
     }
 
-    /// A mark has come over a data connection to this shard: all of them are to know.
-    pub(super) fn marked(&mut self, from: Source, index: u64) {
+    /// A mark has come to this shard, in a stream at `place`: all of them are to know.
+    pub(super) fn marked(&mut self, from: Source, index: u64, place: MessageId) {
         for shard in (0..self.mail.len() as u16).filter(|shard| *shard != self.id).collect::<Vec<_>>() {
-            self.mail(shard, Event::Marked { from, index });
+            self.mail(shard, Event::Marked { from, index, place });
         }
-        self.move_marked(from, index);
+        self.move_marked(from, index, place);
     }
 
-    pub(super) fn move_marked(&mut self, from: Source, index: u64) {
+    /// All that was in front of the mark in its stream has come, even if it was nothing: which streams of the node are over shows by that.
+    pub(super) fn move_marked(&mut self, from: Source, index: u64, place: MessageId) {
+        self.moves.seen.note(place);
         let marked = self.moves.marks.entry(from).or_insert(0);
         *marked = index.max(*marked);
         let giving: Vec<Arc<str>> = self.moves.giving.keys().cloned().collect();
@@ -266,6 +265,11 @@ impl Shard {
             self.moves.seen.note(id);
             self.keeping.comes(id);
         }
+    }
+
+    /// What this shard has `here` of streams of packets that are over, and a session that comes from where it was seen until `theirs` has not.
+    pub(super) fn missed(&self, theirs: &Seen, here: &Seen) -> Vec<Missed> {
+        theirs.missed_of(here, |node| node == self.shared.node_tag || self.peers.incarnation_of(node).is_some())
     }
 
     /// What this shard has seen of all streams.

@@ -11,7 +11,7 @@ use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions,
 use crate::journal::wire::{StateReader, WireError, YieldReader};
 use crate::limits;
 use crate::mqtt::ReasonCode;
-use crate::session::Session;
+use crate::session::{Seen, Session};
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
@@ -33,6 +33,8 @@ pub(in crate::shard) struct Taken {
     state: Option<StateReader>,
     /// The session as far as it is here, held back from its client.
     session: Option<SessionKey>,
+    /// What this shard had seen when the session was entered in its index: what has come since, it has.
+    seen: Seen,
 }
 
 impl Shard {
@@ -51,7 +53,17 @@ impl Shard {
         let expiry_secs = connecting.expiry_secs();
         let (machine, actions) = Taking::new(client.clone(), epoch, self.shared.patience.moves, self.now);
         let yields = YieldReader::default();
-        let taken = Taken { machine, holder, connection: key, serial, expiry_secs, yields, state: None, session: None };
+        let taken = Taken {
+            machine,
+            holder,
+            connection: key,
+            serial,
+            expiry_secs,
+            yields,
+            state: None,
+            session: None,
+            seen: Seen::default(),
+        };
         self.moves.taking.insert(client.clone(), taken);
         if let Some((older, _)) = self.moves.closed.remove(client) {
             self.hear_of_takeover(client.clone(), older);
@@ -163,8 +175,9 @@ impl Shard {
         session.set_expiry_secs(expiry_secs);
         session.hold();
         let session = self.enter_session(session);
+        let seen = self.seen();
         if let Some(taken) = self.moves.taking.get_mut(client) {
-            taken.session = Some(session);
+            (taken.session, taken.seen) = (Some(session), seen);
         }
         let mut routes = NewRoutes::default();
         let shared = self.shared.clone();
@@ -246,13 +259,15 @@ impl Shard {
         let (Some(state), Some(session)) = (taken.state.take(), taken.session) else {
             return;
         };
+        let before = std::mem::take(&mut taken.seen);
         let imported = match state.finish() {
             Ok(imported) => imported,
             Err(error) => return self.or_failed(client, Err(error)),
         };
+        let missed = self.missed(&imported.seen, &before);
         let mut turn = turn!(self);
         let session = &mut self.sessions[session as usize].session;
-        session.adopt(&mut turn, imported.bounds, imported.seen, &seen_here);
+        session.adopt(&mut turn, imported.bounds, imported.seen, (&seen_here, &missed));
         session.restored();
         if self.keeping.defers() {
             self.keeping.when_kept(Due::Adopted { client: client.clone(), epoch });
