@@ -380,9 +380,9 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
-            Event::Publish { message, earlier, resent, leg } => {
+            Event::Publish { message, earlier, resent, known, leg } => {
                 let mut outgoing = Outgoing::again(&message, &earlier);
-                outgoing.resent = resent;
+                (outgoing.resent, outgoing.known) = (resent, known);
                 self.deliver_from_shard(&outgoing, leg);
             }
             Event::Shared { picked, offer } => {
