@@ -146,6 +146,11 @@ impl Heir {
         self.unheld.push_back(event);
     }
 
+    /// Whether Wills wait for sessions that are on their way here.
+    pub fn holds_wills(&self) -> bool {
+        self.unheld.iter().any(|event| matches!(event, Event::Effect(Effect::WillDue { .. })))
+    }
+
     /// The event comes again when this shard has its sessions.
     pub fn wait_for_session(&mut self, event: Event) {
         self.about_sessions.push_back(event);
@@ -559,8 +564,9 @@ impl Shard {
             info!(event = "inherited", node = %life.0, incarnation = life.1, "what has passed to this node of the sessions of a dead one is entered");
         }
         if self.heir.open.is_empty() {
+            // In front of all that came later.
             let unheld = std::mem::take(&mut self.heir.unheld);
-            self.inbox.extend(unheld);
+            unheld.into_iter().rev().for_each(|event| self.inbox.push_front(event));
             self.read_on();
         }
         self.resume_links();

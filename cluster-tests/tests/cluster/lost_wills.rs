@@ -161,3 +161,32 @@ fn a_session_that_has_acknowledged_a_will_on_the_node_that_is_lost_does_not_get_
         assert!(texts(&on, heir, &mut watcher).iter().all(|text| text == "end"));
     }
 }
+
+/// Its client goes on to a third node, while one that perhaps is to publish the Will once more does not know yet that all others know of the death.
+#[test]
+fn a_session_that_moves_on_at_once_does_not_get_the_will_again() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start_with(4);
+        // All three that are left are needed for a majority, so the slow way is not that of the leader.
+        let heir = cluster.wait_for_leader();
+        let [home, late, next] = [1, 2, 3].map(|far| (heir + far) % 4);
+        let on = ClusterStage::new(&cluster);
+        let (name, session) = session_with_heir(&on, home, heir);
+        session.disconnect();
+        let client = with_will(&on, home);
+        cluster.copied_within(&cluster.all().collect::<Vec<_>>(), HEALED);
+        let wound = cluster.hurt(&[(home, heir), (home, late), (home, next)], Fault::delay(LONG).back());
+        client.reset();
+        published_within(&cluster, &[home], 1.0);
+        pass(Duration::from_millis(200));
+        cluster.node(home).kill();
+        cluster.node(home).wipe();
+        wound.heal();
+        let slow = cluster.hurt(&[(next, late)], Fault::delay(LONG).there());
+        let (mut session, ack) = on.connect_within(next, &on.kept(&name), HEALED);
+        assert!(ack.session_present);
+        slow.heal();
+        published_within(&cluster, &[heir, late, next], 1.0);
+        assert_eq!(texts(&on, heir, &mut session), ["gone"]);
+    }
+}
