@@ -94,6 +94,7 @@ impl World {
             expires_at: (choice & 64 != 0).then_some(self.now + 5),
             publisher: "p".into(),
             name: None,
+            will: 0,
         });
         let (session, pipe, mut turn) = self.turn();
         let delivery =

@@ -14,6 +14,7 @@ const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const STAMPED: u8 = 0x10;
 const NAMED: u8 = 0x20;
+const WILL: u8 = 0x40;
 
 /// Where a body says when it expires: behind version, flags, node, shard and sequence.
 const EXPIRES_AT: usize = 1 + 1 + 8 + 2 + 8;
@@ -31,7 +32,8 @@ impl Body for Message {
         let expires = if self.expires_at.is_some() { EXPIRES } else { 0 };
         let stamped = if self.stamp > 0 { STAMPED } else { 0 };
         let named = if self.name.is_some() { NAMED } else { 0 };
-        out.u8(self.qos as u8 | retain | expires | stamped | named);
+        let will = if self.will > 0 { WILL } else { 0 };
+        out.u8(self.qos as u8 | retain | expires | stamped | named | will);
         out.u64(self.id.node);
         out.u16(self.id.shard);
         out.u64(self.id.sequence);
@@ -45,6 +47,9 @@ impl Body for Message {
             out.u64(node);
             out.u16(shard);
             out.u64(sequence);
+        }
+        if self.will > 0 {
+            out.u64(self.will);
         }
         out.text(&self.topic);
         out.text(&self.publisher);
@@ -71,12 +76,15 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let stamp = if version == 1 || flags & STAMPED == 0 { 0 } else { source.u64()? };
     let has_name = version > 1 && flags & NAMED != 0;
     let name = if has_name { Some(decode_id(&mut source)?) } else { None };
+    let is_will = version > 1 && flags & WILL != 0;
+    let will = if is_will { source.u64()? } else { 0 };
     Some(Message {
         id,
         stamp,
         topic: source.text()?.into(),
         publisher: source.text()?.into(),
         name,
+        will,
         properties: Bytes::copy_from_slice(source.blob()?),
         payload: Bytes::copy_from_slice(source.rest()),
         qos: QoS::from_u8(flags & 3)?,

@@ -32,11 +32,11 @@ fn blob() -> impl Strategy<Value = Bytes> {
 prop_compose! {
     fn message()(
         node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
-        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>,
+        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>, will: u64,
     ) -> Message {
         let id = MessageId { node, shard, sequence };
         let name = name.map(|sequence| MessageId { sequence, ..id }.of_packet());
-        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name }
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name, will }
     }
 }
 
@@ -142,6 +142,7 @@ fn a_message_of_version_1_is_read() {
         expires_at: Some(50),
         publisher: "p".into(),
         name: None,
+        will: 0,
     };
     assert_eq!(decode_message(&old), Some(message));
     old[0] = 3;

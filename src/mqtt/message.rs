@@ -126,6 +126,14 @@ impl Names {
     }
 }
 
+/// As what a Will is known on every node: it may be published twice, by two nodes, if the first of them dies in the middle.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WillName {
+    pub client: Arc<str>,
+    /// Of the connection that left it.
+    pub epoch: u64,
+}
+
 /// An application message with everything that travels to its subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -149,9 +157,16 @@ pub struct Message {
     pub publisher: Arc<str>,
     /// Of one for a share group: what the QoS 2 packet is known by that brought it, beside its place in a stream.
     pub name: Option<MessageId>,
+    /// Of a Will: the epoch of the connection that left it, by which it is known with its publisher, whoever publishes it. 0 for what is no Will: no connection has that.
+    pub will: u64,
 }
 
 impl Message {
+    /// As what a Will is known. None for what is none.
+    pub fn will_name(&self) -> Option<WillName> {
+        (self.will > 0).then(|| WillName { client: self.publisher.clone(), epoch: self.will })
+    }
+
     /// Bytes that this message keeps in memory, near enough for limits and counters.
     pub fn size(&self) -> usize {
         self.topic.len() + self.payload.len() + self.properties.len() + std::mem::size_of::<Self>()

@@ -41,7 +41,7 @@ pub use codec::{Frame, Malformed, PACKET_BYTES_MAX, Peer, REMAINING_LENGTH_MAX, 
 pub use connack::ConnAck;
 pub use connect::{Connect, Will, connect_version};
 pub use disconnect::Disconnect;
-pub use message::{Message, MessageId, Names, SEQUENCE_BITS, remaining_secs};
+pub use message::{Message, MessageId, Names, SEQUENCE_BITS, WillName, remaining_secs};
 pub use packet::{Packet, PacketId, PacketType, ProtocolVersion, QoS};
 pub use properties::{Properties, PropertiesBuf, PropertiesIter, are_forwarded};
 pub use property::Property;

@@ -357,8 +357,8 @@ impl Found {
             match header {
                 CopyHeader::Session { owner: at_home, client_id, began, complete, .. } => {
                     let items = items.into_iter().map(|item| (item.item, item.value)).collect();
-                    let older =
-                        copies.restore_session(home, at_home, Copied { owner, client_id, began, complete, items });
+                    let copied = Copied { owner, client_id, began, complete, items, wills: Vec::new() };
+                    let older = copies.restore_session(home, at_home, copied);
                     entries.extend(older.map(|owner| Entry::Drop { owner }));
                 }
                 CopyHeader::Streams { up_to, .. } => {

@@ -43,6 +43,7 @@ fn message(name: &str, value: String, retained: bool) -> Message {
         expires_at: None,
         publisher: "".into(),
         name: None,
+        will: 0,
     }
 }
 

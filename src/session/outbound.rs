@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, remaining_secs};
+use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, WillName, remaining_secs};
 
 use super::inbound::Answer;
 use super::queue::{QueueFull, Queued, QueuedBody, SubscriptionIds};
@@ -45,6 +45,10 @@ pub struct Outgoing<'a> {
     pub earlier: &'a [MessageId],
     /// An earlier process of this node may have had it: it is not for sessions that have begun since.
     pub resent: bool,
+    /// See [`Message::will`].
+    pub will: u64,
+    /// Of a Will: it was on this node before, and is for those alone who may not have had it where they were.
+    pub known: bool,
     message: OnceCell<Arc<Message>>,
 }
 
@@ -71,6 +75,8 @@ impl<'a> Outgoing<'a> {
             publisher,
             earlier: &[],
             resent: false,
+            will: 0,
+            known: false,
             message: OnceCell::new(),
         }
     }
@@ -88,6 +94,8 @@ impl<'a> Outgoing<'a> {
             publisher: &message.publisher,
             earlier: &[],
             resent: false,
+            will: message.will,
+            known: false,
             message: OnceCell::from(message.clone()),
         }
     }
@@ -105,6 +113,11 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// As what a Will is known. None for what is none.
+    pub fn will_name(&self) -> Option<WillName> {
+        (self.will > 0).then(|| WillName { client: self.publisher.clone(), epoch: self.will })
+    }
+
     /// The message with bytes of its own, made once.
     pub fn message(&self) -> &Arc<Message> {
         self.message.get_or_init(|| {
@@ -119,6 +132,7 @@ impl<'a> Outgoing<'a> {
                 expires_at: self.expires_at,
                 publisher: self.publisher.clone(),
                 name: None,
+                will: self.will,
             })
         })
     }

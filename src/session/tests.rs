@@ -241,6 +241,7 @@ fn message(payload: &str, qos: QoS) -> Arc<Message> {
         expires_at: None,
         publisher: "publisher".into(),
         name: None,
+        will: 0,
     })
 }
 

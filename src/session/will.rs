@@ -52,9 +52,9 @@ pub fn encode(connect: &Connect<'_>, limits: &Limits) -> Result<Option<EncodedWi
     Ok(Some(EncodedWill { delay_secs, message: message.into() }))
 }
 
-/// The message of an encoded Will that is published now; its expiry counts from here. None if the bytes are not
+/// The message of an encoded Will that is published now, which a connection of that epoch has left; its expiry counts from here. None if the bytes are not
 /// such a message, which only a fault of this program explains.
-pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Option<Message> {
+pub fn decode(bytes: &[u8], (client_id, epoch): (&Arc<str>, u64), id: MessageId, now: u64) -> Option<Message> {
     let frame = mqtt::next_frame(bytes, u32::MAX).ok()??;
     let Ok(Packet::Publish(publish)) = mqtt::decode(&frame, ProtocolVersion::V5, Peer::Server) else {
         return None;
@@ -70,5 +70,6 @@ pub fn decode(bytes: &[u8], client_id: &Arc<str>, id: MessageId, now: u64) -> Op
         expires_at: publish.properties.message_expiry_interval().map(|secs| now + u64::from(secs) * 1000),
         publisher: client_id.clone(),
         name: None,
+        will: epoch,
     })
 }

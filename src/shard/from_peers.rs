@@ -446,13 +446,18 @@ impl Shard {
         let (publisher, from) = (stream.publisher.clone(), stream.node);
         let place = MessageId { node: stream.node.tag(), shard: stream.shard, sequence: publish.sequence };
         let only = publish.orphan.and_then(|orphan| Some((orphan, orphan.only?)));
-        let mut names = None;
+        let (mut names, mut will, mut known) = (None, 0, false);
         match publish.name {
-            Some(Name::Will { client, epoch }) if only.is_none() && !self.shared.wills_seen.note(client, epoch) => {
-                return;
+            Some(Name::Will { client, epoch }) => {
+                known = only.is_none() && !self.shared.wills_seen.note(client, epoch);
+                if known && !self.heir.is_heir() {
+                    // All sessions have it: who takes one of them over need not deliver it.
+                    return self.note_seen(place);
+                }
+                will = epoch;
             }
             Some(Name::Packet(of_packet)) => names = Some(of_packet),
-            _ => {}
+            None => {}
         }
         // What goes to a member is answered by its place.
         let of_share = names.take_if(|_| publish.share.is_some());
@@ -473,6 +478,7 @@ impl Shard {
             outgoing.set_stamp(stamp);
         }
         outgoing.resent = publish.resend;
+        (outgoing.will, outgoing.known) = (will, known);
         outgoing.earlier = names.as_ref().map_or(&[], Names::earlier);
         self.note_seen(id);
         match (publish.share, only) {

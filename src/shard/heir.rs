@@ -22,13 +22,14 @@ use crate::cluster::copies::Home;
 use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed, Way, Without};
 use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
+use crate::cluster::copies::wills::WillsHad;
 use crate::cluster::route_commands;
 use crate::cluster::session_move::Source;
 use crate::cluster::share_groups::Rank;
 use crate::journal;
 use crate::mqtt::MessageId;
-use crate::session::{Seen, Session};
-use crate::subscriptions::{NodeSlot, ShardId};
+use crate::session::{Outgoing, Seen, Session};
+use crate::subscriptions::{NodeSlot, SessionKey, ShardId};
 
 use super::keeping::Due;
 use super::mailbox::{Event, Ticket, Turned};
@@ -78,6 +79,8 @@ pub(super) struct Heir {
     common: BTreeMap<Life, Arc<Seen>>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
     plain: PlainMessages,
+    /// The Wills that inherited sessions have had, by the owners of these.
+    wills: WillsHad,
 }
 
 impl Heir {
@@ -98,6 +101,7 @@ impl Heir {
             common: BTreeMap::new(),
             looks: Vec::new(),
             plain: PlainMessages::default(),
+            wills: WillsHad::default(),
         }
     }
 
@@ -140,6 +144,11 @@ impl Heir {
     /// The event comes again when all shards have their sessions.
     pub fn wait_for_all(&mut self, event: Event) {
         self.unheld.push_back(event);
+    }
+
+    /// Whether Wills wait for sessions that are on their way here.
+    pub fn holds_wills(&self) -> bool {
+        self.unheld.iter().any(|event| matches!(event, Event::Effect(Effect::WillDue { .. })))
     }
 
     /// The event comes again when this shard has its sessions.
@@ -441,11 +450,12 @@ impl Shard {
         here: &Seen,
         routes: &mut NewRoutes,
     ) {
-        let Copied { owner, client_id, began, items, .. } = copied;
+        let Copied { owner, client_id, began, items, wills, .. } = copied;
         if self.by_client.contains_key(client) {
             self.keeping.write_copies([Write::Drop { owner }]);
             return self.found_entered(life, client);
         }
+        wills.into_iter().for_each(|will| _ = self.heir.wills.note(owner, will));
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
         let rank_of = |life: Life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
         let rank = life.map(rank_of);
@@ -466,6 +476,15 @@ impl Shard {
             self.ask_for_doubtful(session, owner, rank);
         }
         self.metrics().sessions_inherited.add(1);
+    }
+
+    /// Whether a session has not had a Will, which may have come under another id. It has it then.
+    pub(super) fn wants_will(&mut self, session: SessionKey, outgoing: &Outgoing<'_>) -> bool {
+        let slot = &self.sessions[session as usize];
+        match slot.session.owner().filter(|_| self.heir.is_heir()).zip(outgoing.will_name()) {
+            Some((owner, will)) => self.heir.wills.wants(owner, will, outgoing.known, slot.inherited.is_some()),
+            None => !outgoing.known,
+        }
     }
 
     /// A session that the client had here before it was elsewhere goes.
@@ -545,8 +564,9 @@ impl Shard {
             info!(event = "inherited", node = %life.0, incarnation = life.1, "what has passed to this node of the sessions of a dead one is entered");
         }
         if self.heir.open.is_empty() {
+            // In front of all that came later.
             let unheld = std::mem::take(&mut self.heir.unheld);
-            self.inbox.extend(unheld);
+            unheld.into_iter().rev().for_each(|event| self.inbox.push_front(event));
             self.read_on();
         }
         self.resume_links();
@@ -582,6 +602,9 @@ impl Shard {
         self.heir.begun.retain(|(life, _)| !over.contains(life));
         self.heir.common.retain(|life, _| !over.contains(life));
         over.iter().for_each(|life| self.heir.plain.over(*life));
+        if !self.heir.is_heir() {
+            self.heir.wills = WillsHad::default();
+        }
         for (_, slot) in &mut self.sessions {
             slot.inherited.take_if(|origin| over.contains(&origin.life));
         }

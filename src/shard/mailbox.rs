@@ -46,6 +46,8 @@ pub enum Event {
         message: Arc<Message>,
         earlier: Box<[MessageId]>,
         resent: bool,
+        /// See [`crate::session::Outgoing::known`].
+        known: bool,
         leg: Option<Leg>,
     },
     /// A message for one member of a share group.
@@ -380,8 +382,9 @@ mod tests {
             expires_at: None,
             publisher: "p".into(),
             name: None,
+            will: 0,
         });
-        Event::Publish { message, earlier: Box::default(), resent: false, leg: None }
+        Event::Publish { message, earlier: Box::default(), resent: false, known: false, leg: None }
     }
 
     #[test]

@@ -380,9 +380,9 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
-            Event::Publish { message, earlier, resent, leg } => {
+            Event::Publish { message, earlier, resent, known, leg } => {
                 let mut outgoing = Outgoing::again(&message, &earlier);
-                outgoing.resent = resent;
+                (outgoing.resent, outgoing.known) = (resent, known);
                 self.deliver_from_shard(&outgoing, leg);
             }
             Event::Shared { picked, offer } => {
@@ -447,6 +447,8 @@ impl Shard {
             Event::LinkTo { node, stream } => self.peer_connected(node, *stream),
             Event::LinkFrom { node, shard, stream } => self.link_from(node, shard, *stream),
             Event::AnswerOrigin { id, answer } => self.answer_origin(id, answer),
+            // The mark comes behind Wills that were due before the cut: whoever had them is known where the session was.
+            Event::CutMade { .. } if self.heir.holds_wills() => self.heir.wait_for_all(event),
             Event::CutMade { holder, index } => self.mark(holder, index),
             Event::Marked { from, index, place } => self.move_marked(from, index, place),
             Event::Aware { from, dead } => self.note_aware(dead, from),

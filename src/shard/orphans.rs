@@ -153,7 +153,10 @@ impl Shard {
             let (topic, payload, properties) = (publish.topic, publish.payload, publish.properties);
             let of_qos = (publish.qos, publish.retain);
             let id = names.map_or(id, Names::current);
-            let outgoing = Outgoing::new(id, topic, payload, properties, of_qos, expires_at, &publisher);
+            let mut outgoing = Outgoing::new(id, topic, payload, properties, of_qos, expires_at, &publisher);
+            if let Some(Name::Will { epoch, .. }) = publish.name {
+                outgoing.will = epoch;
+            }
             self.mail_orphan(outgoing.message(), life, names.map_or(&earlier, Names::all), |own| {
                 wait.map(|promise| Leg { shard: own, kept: None, stable: Some(promise), parts: false })
             });

@@ -131,7 +131,8 @@ impl Shard {
 
     /// Routes a message that another node accepted, to the sessions of this one.
     pub(super) fn route_here(&mut self, outgoing: &mut Outgoing<'_>) {
-        if outgoing.retain {
+        // A Will that was here before is retained.
+        if outgoing.retain && !outgoing.known {
             self.retain_and_send(outgoing);
         } else {
             self.send_to_shards(outgoing);
@@ -254,7 +255,8 @@ impl Shard {
             shards &= shards - 1;
             let leg = if found.kept & (1 << shard) == 0 { None } else { self.keeping.open_leg(self.id) };
             let (message, earlier) = (outgoing.message().clone(), outgoing.earlier.into());
-            self.mail(shard, Event::Publish { message, earlier, resent: outgoing.resent, leg });
+            let (resent, known) = (outgoing.resent, outgoing.known);
+            self.mail(shard, Event::Publish { message, earlier, resent, known, leg });
         }
         any
     }
@@ -371,6 +373,9 @@ impl Shard {
 
     /// Gives one session the message, and notes its connection for the flush.
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
+        if outgoing.will > 0 && delivery.share.is_none() && !self.wants_will(session, outgoing) {
+            return;
+        }
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
@@ -408,7 +413,7 @@ impl Shard {
     pub(super) fn publish_will(&mut self, client: Arc<str>, epoch: u64, encoded: &[u8]) {
         let id = self.next_message_id();
         self.keeping.begin_route(Route::Whole, None);
-        match will::decode(encoded, &client, id, self.now) {
+        match will::decode(encoded, (&client, epoch), id, self.now) {
             Some(message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);
@@ -417,10 +422,14 @@ impl Shard {
                 if self.shared.wills_seen.note(&client, epoch) {
                     self.route(&mut Outgoing::from_message(&message), name);
                 } else {
-                    // Who should have published it has died in the middle: here it came, others may not have it.
+                    // Who should have published it has died in the middle: here it came, others may not have it, nor sessions that were on that node.
                     let mut outgoing = Outgoing::from_message(&message);
+                    outgoing.known = true;
                     if message.retain {
                         outgoing.set_stamp(self.shared.hybrid.next(self.now));
+                    }
+                    if self.heir.is_heir() {
+                        self.route_here(&mut outgoing);
                     }
                     self.send_to_peers(&outgoing, name);
                 }

@@ -65,8 +65,6 @@ pub(super) struct Deliveries {
     once: HashMap<Debtor, HashSet<MessageId>>,
     /// Nodes may die that keep the only copy of what they know: a message may come twice then, at QoS 2 too.
     pub(super) one_copy: bool,
-    /// The same, of topics that begin so.
-    pub(super) twice: Option<&'static str>,
     received: usize,
 }
 
@@ -230,7 +228,6 @@ impl Deliveries {
         if publication.withdrawn {
             wrong("a Will that was taken back");
         }
-        let again = self.may_come_twice(copy.topic);
         let entry = self.clients.entry((*client).clone()).or_default();
         let debtors = entry.debtors(client, copy.topic, publication.place);
         if debtors.is_empty() {
@@ -242,6 +239,7 @@ impl Deliveries {
         if !debtors.iter().any(|debtor| matches!(debtor, Debtor::Share(_))) {
             let key = (message.publisher.clone(), copy.topic.to_owned(), publication.qos);
             let progress = entry.progress.entry(key).or_default();
+            let again = self.one_copy;
             let repeats = again || publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
             let late = again || (publication.resent && copy.qos < 2);
             *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
@@ -249,7 +247,7 @@ impl Deliveries {
                 wrong(&what);
             } else if !publication.resent
                 && let Some(latest) = progress.advance_here(message.number)
-                && !(again && latest == message.number)
+                && !(self.one_copy && latest == message.number)
             {
                 wrong(&format!("behind {latest} on one connection, and its publisher sent it once [MQTT-4.6.0-1]"));
             }
@@ -259,14 +257,10 @@ impl Deliveries {
                 open.debts.remove(&debtor);
             }
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
-            if copy.qos == 2 && !first && !again {
+            if copy.qos == 2 && !first && !self.one_copy {
                 wrong("QoS 2, and it came before");
             }
         }
-    }
-
-    fn may_come_twice(&self, topic: &str) -> bool {
-        self.one_copy || self.twice.is_some_and(|beginning| topic.starts_with(beginning))
     }
 
     pub(super) fn is_owed(&self) -> bool {

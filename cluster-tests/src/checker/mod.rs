@@ -59,13 +59,6 @@ impl Checker {
         checker
     }
 
-    /// For a cluster whose nodes are lost for good: Wills, whose topics begin so, may come twice to sessions that were on a node that was publishing them.
-    pub fn of_lost_nodes(wills: &'static str) -> Checker {
-        let mut checker = Checker::default();
-        checker.deliveries.twice = Some(wills);
-        checker
-    }
-
     /// Reads what the history has more than at the last time.
     pub fn read(&mut self, history: &History) {
         for event in history.since(self.place) {

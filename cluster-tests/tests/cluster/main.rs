@@ -21,6 +21,7 @@ mod hopping;
 mod inheriting;
 mod intruders;
 mod losing;
+mod lost_wills;
 mod matrix;
 mod order;
 mod outliving;

@@ -1,5 +1,5 @@
 //! What a node has of the sessions of others: for each shard of another node the sessions that it copies here, with the values of their items, and the streams that
-//! they have seen. The bodies are on disk alone.
+//! they have seen, and the Wills that each has had. The bodies are on disk alone.
 //!
 //! Owner: the shard that reads the connection of that home. It carries out what [`Copies::handle`] says in one submission, so that what is on disk is what the home had
 //! at the end of one of its turns, and never a part of a turn. A start puts everything back with [`Copies::restore_session`] and [`Copies::restore_streams`].
@@ -21,8 +21,9 @@ use holdfast_storage::{ItemId, OwnerId, Value};
 use thiserror::Error;
 
 use crate::limits::{self, STREAMS_MAX};
-use crate::mqtt::{Message, MessageId};
+use crate::mqtt::{Message, MessageId, WillName};
 
+use super::wills::WillsHad;
 use super::{CopyEntry, CopyHeader, Home};
 
 /// About what an item takes in memory beside its value, and a session beside its items.
@@ -72,6 +73,8 @@ pub struct Copied {
     /// One that is not is of no use when its home dies.
     pub complete: bool,
     pub items: BTreeMap<ItemId, Value>,
+    /// The Wills that the session has had, also if it has them no more. Known when it is taken, of what has come since this node has started.
+    pub wills: Vec<WillName>,
 }
 
 impl Copied {
@@ -116,6 +119,8 @@ struct OfHome {
     sessions: HashMap<OwnerId, Copied>,
     /// The copies, all of them complete, of those that were begun anew and are not complete.
     earlier: HashMap<OwnerId, Copied>,
+    /// By the owners at home.
+    wills: WillsHad,
     /// Of the memory that the sessions take.
     bytes: usize,
 }
@@ -231,7 +236,7 @@ impl Copies {
         let taken = of_node.map(|(_, of_home)| Taken {
             streams_owner: of_home.owner,
             seen: of_home.seen(),
-            sessions: of_home.sessions.into_values().chain(of_home.earlier.into_values()).collect(),
+            sessions: with_wills(of_home.sessions.into_iter().chain(of_home.earlier), &of_home.wills),
         });
         taken.collect()
     }
@@ -241,10 +246,10 @@ impl Copies {
         let mut taken = Vec::new();
         for (home, of_home) in &mut self.homes {
             let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
-            let OfHome { sessions, earlier, .. } = of_home;
+            let OfHome { sessions, earlier, wills, .. } = of_home;
             let of_it =
                 [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
-            let sessions: Vec<Copied> = of_it.map(|(_, copied)| copied).collect();
+            let sessions = with_wills(of_it, wills);
             if !sessions.is_empty() {
                 of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
                 taken.push((home.node, Taken { streams_owner: None, seen: of_home.seen(), sessions }));
@@ -293,6 +298,15 @@ impl Copies {
     }
 }
 
+/// By their owners at home.
+fn with_wills(sessions: impl Iterator<Item = (OwnerId, Copied)>, wills: &WillsHad) -> Vec<Copied> {
+    let of_owners = wills.by_owner();
+    // Of two copies of a session either may be the one that is entered.
+    sessions
+        .map(|(at_home, copied)| Copied { wills: of_owners.get(&at_home).cloned().unwrap_or_default(), ..copied })
+        .collect()
+}
+
 /// One frame while its entries are taken.
 struct Frame<'a> {
     home: Home,
@@ -330,7 +344,8 @@ impl Frame<'_> {
             }
             None => {}
         }
-        let copied = Copied { owner: own, client_id, began, complete: false, items: BTreeMap::new() };
+        let copied =
+            Copied { owner: own, client_id, began, complete: false, items: BTreeMap::new(), wills: Vec::new() };
         self.writes.push(copied.write_header(self.home, owner));
         self.of_home.bytes += copied.bytes();
         self.of_home.sessions.insert(owner, copied);
@@ -348,6 +363,10 @@ impl Frame<'_> {
     }
 
     fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
+        let will = body.as_ref().and_then(|message| message.will_name());
+        if let Some(will) = will.filter(|_| self.of_home.sessions.contains_key(&owner)) {
+            self.of_home.wills.note(owner, will);
+        }
         let (mut added, mut removed) = (0, 0);
         for copied in self.of_home.copies_of(owner) {
             added += item_bytes(&value);

@@ -114,6 +114,7 @@ impl World {
             expires_at: None,
             publisher: "p".into(),
             name: None,
+            will: 0,
         });
         self.offer(Offer::new(SHARE.into(), message, Keeper::Here).with_leg(Some(self.published)));
     }

@@ -219,6 +219,7 @@ fn message(name: &str, qos: QoS) -> Arc<Message> {
         expires_at: None,
         publisher: "publisher".into(),
         name: None,
+        will: 0,
     })
 }
 

@@ -26,6 +26,7 @@ fn message(sequence: u64, expires_at: Option<u64>) -> Arc<Message> {
         expires_at,
         publisher: "p".into(),
         name: None,
+        will: 0,
     })
 }
 

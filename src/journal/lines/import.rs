@@ -182,7 +182,7 @@ impl Import {
         }
         let messages = lease.wills_due.iter().chain(lease.will.as_ref().map(|will| &will.message));
         for message in messages {
-            will::decode(&message.0, &client, MessageId::default(), 0)
+            will::decode(&message.0, (&client, 0), MessageId::default(), 0)
                 .ok_or("a Will is not a PUBLISH packet of MQTT 5.0")?;
         }
         // The connections before the last one, whose Wills are due, come first.
@@ -421,6 +421,7 @@ impl Import {
             expires_at: content.expires_at.map(time).transpose()?,
             publisher: content.publisher.into(),
             name: None,
+            will: 0,
         })
     }
 }

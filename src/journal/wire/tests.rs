@@ -72,6 +72,7 @@ fn message(position: Position, topic: &str, qos: u8, packet_id: Option<u16>, ids
         expires_at: Some(10_500),
         publisher: "p".into(),
         name: None,
+        will: 0,
     };
     let queued = Queued {
         position,

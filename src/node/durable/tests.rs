@@ -67,6 +67,7 @@ fn message(id: MessageId, stamp: u64, topic: &str, payload: &'static str) -> Mes
         expires_at: None,
         publisher: "p".into(),
         name: None,
+        will: 0,
     }
 }
 

@@ -28,6 +28,7 @@ fn stamped(topic: &str, payload: &str, expires_at: Option<u64>, version: Version
         expires_at,
         publisher: "publisher".into(),
         name: None,
+        will: 0,
     })
 }
 

@@ -42,6 +42,7 @@ impl Node {
             expires_at,
             publisher: "p".into(),
             name: None,
+            will: 0,
         });
         assert_ne!(self.map.set(now, message.clone()), Change::Older, "what a client of the node publishes wins there");
         message

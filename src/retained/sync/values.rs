@@ -113,5 +113,6 @@ fn packet(source: &mut Source<'_>) -> Option<Message> {
         expires_at: None,
         publisher: "".into(),
         name: None,
+        will: 0,
     })
 }

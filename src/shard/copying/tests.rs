@@ -29,6 +29,7 @@ fn message(sequence: u64) -> Arc<Message> {
         expires_at: None,
         publisher: "p".into(),
         name: None,
+        will: 0,
     })
 }
 

@@ -8,8 +8,14 @@ const DEAD: NodeId = NodeId(7);
 const LIFE: Life = (DEAD, 3);
 
 fn found(owner: u64, client: &str, began: u64) -> Found<u8> {
-    let copied =
-        Copied { owner: OwnerId(owner), client_id: client.into(), began, complete: true, items: BTreeMap::new() };
+    let copied = Copied {
+        owner: OwnerId(owner),
+        client_id: client.into(),
+        began,
+        complete: true,
+        items: BTreeMap::new(),
+        wills: Vec::new(),
+    };
     Found { copied, seen: 0 }
 }
 

@@ -1,0 +1,192 @@
+//! The home of a client is destroyed while it publishes the client's Will, so that another node publishes it once more: it comes to every session, those of the destroyed node too,
+//! and once.
+
+use std::time::{Duration, Instant};
+
+use holdfast_cluster_tests::client::Client;
+use holdfast_cluster_tests::cluster::relay::Fault;
+use holdfast_cluster_tests::cluster::rounds::rounds;
+use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage};
+use holdfast_cluster_tests::scene::pass;
+use holdfast_cluster_tests::wire::{Publish, Version, Will};
+
+use crate::HEALED;
+
+/// Answers take this long: longer than a test looks, and so short that no control connection is given up.
+const LONG: Duration = Duration::from_millis(1_500);
+
+fn start() -> Cluster {
+    start_with(3)
+}
+
+fn start_with(nodes: usize) -> Cluster {
+    let cluster = ClusterSetup::new(nodes).cluster("session_copies = 2").start();
+    cluster.copied_within(&cluster.all().collect::<Vec<_>>(), HEALED);
+    cluster
+}
+
+/// A node that follows, and the other two.
+fn choose(cluster: &Cluster) -> [usize; 3] {
+    let home = cluster.followers()[0];
+    [home, (home + 1) % 3, (home + 2) % 3]
+}
+
+/// Until these nodes have published so many Wills.
+#[track_caller]
+fn published_within(cluster: &Cluster, nodes: &[usize], count: f64) {
+    let deadline = Instant::now() + HEALED;
+    let published = |node: &usize| cluster.node(*node).metric("holdfast_wills_published_total", &[]).unwrap_or(0.0);
+    while nodes.iter().map(published).sum::<f64>() < count {
+        assert!(Instant::now() < deadline, "no Will on {nodes:?}");
+        pass(Duration::from_millis(20));
+    }
+}
+
+/// A client on a node with a Will.
+fn with_will(on: &ClusterStage, node: usize) -> Client {
+    let will = Will::new(on.topic("w/d"), "gone").qos(2);
+    on.connect(node, &on.hello(Version::V5, "d").keep_alive(0).will(will)).0
+}
+
+/// What comes to a client on a topic up to now.
+fn texts(on: &ClusterStage, node: usize, client: &mut Client) -> Vec<String> {
+    on.v5(node, "end").publish(on.topic("w/end"), "end", 1);
+    client.take_until("end").iter().map(|message| message.text()).collect()
+}
+
+/// Nobody else has subscribed: the heirs of the home know of the Will from the copies of the sessions alone, and these are told that it is not done.
+#[test]
+fn sessions_that_had_a_will_on_the_node_that_is_lost_do_not_get_it_again() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start();
+        let [home, a, b] = choose(&cluster);
+        let on = ClusterStage::new(&cluster);
+        let sessions: Vec<_> = (0..8_u8).map(|number| (format!("s{number}"), 1 + number % 2)).collect();
+        for (name, qos) in &sessions {
+            let (mut client, _) = on.connect(home, &on.kept(name));
+            assert_eq!(client.subscribe(on.topic("w/+"), *qos), *qos);
+            client.disconnect();
+        }
+        let client = with_will(&on, home);
+        cluster.copied_within(&[0, 1, 2], HEALED);
+        let wound = cluster.hurt(&[(home, a), (home, b)], Fault::delay(LONG).back());
+        client.reset();
+        published_within(&cluster, &[home], 1.0);
+        pass(Duration::from_millis(200));
+        cluster.node(home).kill();
+        cluster.node(home).wipe();
+        wound.heal();
+        published_within(&cluster, &[a, b], 1.0);
+        for (number, (name, qos)) in sessions.iter().enumerate() {
+            let (mut client, ack) = on.connect_within([a, b][number % 2], &on.kept(name), HEALED);
+            assert!(ack.session_present, "{name}");
+            assert_eq!(texts(&on, b, &mut client), ["gone"], "{name} with QoS {qos}");
+            client.disconnect();
+        }
+    }
+}
+
+/// A kept session on `home` whose heir is `heir`, alone there.
+fn session_with_heir(on: &ClusterStage, home: usize, heir: usize) -> (String, Client) {
+    for number in 0..64 {
+        let name = format!("s{number}");
+        let (mut client, _) = on.connect(home, &on.kept(&name).keep_alive(0));
+        assert_eq!(client.subscribe(on.topic("w/+"), 2), 2);
+        let way = on.cluster.way(home, heir);
+        let before = way.passed();
+        on.v5(home, "large").publish(on.topic("w/large"), vec![b'x'; 200_000], 1);
+        client.take();
+        if way.passed() > before + 200_000 {
+            return (name, client);
+        }
+        client.disconnect();
+        on.connect(home, &on.hello(Version::V5, &name).clean(true)).0.disconnect();
+    }
+    panic!("none of 64 sessions has that heir");
+}
+
+/// The heirs have got the Will for subscribers of their own, but not the copy of a session: its client has been sent the Will, and has not read it when the node goes.
+#[test]
+fn a_session_whose_copy_has_no_will_gets_it_although_its_heir_has_had_it() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start();
+        let [home, a, b] = choose(&cluster);
+        let on = ClusterStage::new(&cluster);
+        let mut watchers = [a, b].map(|node| on.watcher(node, &format!("watcher{node}"), "w/d"));
+        let (mut session, _) = on.connect(home, &on.kept("s").keep_alive(0));
+        assert_eq!(session.subscribe(on.topic("w/+"), 1), 1);
+        let client = with_will(&on, home);
+        let wound = cluster.hurt(&[(home, a), (home, b)], Fault::delay(LONG).back());
+        // What was sent and may be acknowledged at any moment is held back while the heir has not accepted what it was sent before.
+        let mut publisher = on.v5(home, "publisher");
+        publisher.send_publish(&Publish::new(on.topic("w/first"), "first").qos(1, 1));
+        assert_eq!(session.recv_publish().text(), "first");
+        pass(Duration::from_millis(200));
+        client.reset();
+        watchers.iter_mut().for_each(|watcher| assert_eq!(watcher.take().text(), "gone"));
+        cluster.node(home).kill();
+        cluster.node(home).wipe();
+        wound.heal();
+        published_within(&cluster, &[a, b], 1.0);
+        let (mut session, ack) = on.connect_within(a, &on.kept("s"), HEALED);
+        assert!(ack.session_present);
+        assert_eq!(texts(&on, b, &mut session), ["first", "gone"]);
+        watchers.iter_mut().for_each(Client::expect_quiet);
+    }
+}
+
+/// It is acknowledged to the end and in no queue any more; but the answer of the third node, which has a subscriber, is not there.
+#[test]
+fn a_session_that_has_acknowledged_a_will_on_the_node_that_is_lost_does_not_get_it_again() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start();
+        let [home, heir, other] = choose(&cluster);
+        let on = ClusterStage::new(&cluster);
+        let (name, mut session) = session_with_heir(&on, home, heir);
+        let mut watcher = on.watcher(other, "watcher", "w/+");
+        let client = with_will(&on, home);
+        let wound = cluster.hurt(&[(home, other)], Fault::delay(LONG).back());
+        client.reset();
+        assert_eq!(session.take().text(), "gone");
+        session.expect_quiet();
+        assert_eq!(watcher.take().text(), "gone");
+        pass(Duration::from_millis(100));
+        cluster.node(home).kill();
+        cluster.node(home).wipe();
+        wound.heal();
+        published_within(&cluster, &[heir, other], 1.0);
+        let (mut session, ack) = on.connect_within(heir, &on.kept(&name), HEALED);
+        assert!(ack.session_present);
+        assert!(texts(&on, other, &mut session).is_empty(), "it has acknowledged it");
+        assert!(texts(&on, heir, &mut watcher).iter().all(|text| text == "end"));
+    }
+}
+
+/// Its client goes on to a third node, while one that perhaps is to publish the Will once more does not know yet that all others know of the death.
+#[test]
+fn a_session_that_moves_on_at_once_does_not_get_the_will_again() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start_with(4);
+        // All three that are left are needed for a majority, so the slow way is not that of the leader.
+        let heir = cluster.wait_for_leader();
+        let [home, late, next] = [1, 2, 3].map(|far| (heir + far) % 4);
+        let on = ClusterStage::new(&cluster);
+        let (name, session) = session_with_heir(&on, home, heir);
+        session.disconnect();
+        let client = with_will(&on, home);
+        cluster.copied_within(&cluster.all().collect::<Vec<_>>(), HEALED);
+        let wound = cluster.hurt(&[(home, heir), (home, late), (home, next)], Fault::delay(LONG).back());
+        client.reset();
+        published_within(&cluster, &[home], 1.0);
+        pass(Duration::from_millis(200));
+        cluster.node(home).kill();
+        cluster.node(home).wipe();
+        wound.heal();
+        let slow = cluster.hurt(&[(next, late)], Fault::delay(LONG).there());
+        let (mut session, ack) = on.connect_within(next, &on.kept(&name), HEALED);
+        assert!(ack.session_present);
+        slow.heal();
+        published_within(&cluster, &[heir, late, next], 1.0);
+        assert_eq!(texts(&on, heir, &mut session), ["gone"]);
+    }
+}
