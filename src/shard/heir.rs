@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
+use holdfast_raft::{Command, Effect, Incarnation, NodeId, Outcome, Refusal, heir_of};
 use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
@@ -363,9 +363,10 @@ impl Shard {
         None
     }
 
-    /// Whether the outcome is of a connection whose session is on its way here.
-    pub(super) fn awaits_inherited(&self, ticket: Ticket) -> bool {
+    /// Whether the outcome is of a connection whose session is on its way here. One that is to ask again when that is over does so when all heirs have theirs.
+    pub(super) fn awaits_inherited(&self, ticket: Ticket, outcome: &Outcome) -> bool {
         match self.pending.get(&ticket) {
+            _ if *outcome == Outcome::Refused(Refusal::OrphansPending) => false,
             Some(Pending::Connect { client, .. }) => self.heir.inheriting.awaits(client),
             _ => false,
         }
@@ -565,6 +566,7 @@ impl Shard {
         self.keeping.close_section();
         self.keeping.write_copies(of_it.into_iter().map(|(_, owner)| Write::Drop { owner }));
         self.keeping.close_section();
+        self.connect_behind_heirs();
         self.resume_links();
     }
 

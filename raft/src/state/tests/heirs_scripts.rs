@@ -459,6 +459,33 @@ fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_m
     );
 }
 
+/// Neither at the heir nor elsewhere begins an empty session in the place of one that the dead node may bring back.
+#[test]
+fn nobody_resumes_a_session_before_its_heir_has_said_that_it_has_it_or_not() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, A, acquire("z", false, 100, None), "c1 new"),
+            (0, LEADER, restart(A, 1, true), "incarnation 2; a2 up; a's heirs"),
+            (0, LEADER, expire(A, 2), "done; a2 down to b"),
+            (0, B, acquire("x", false, 100, None), "OrphansPending; 1 passed from a to b, perhaps"),
+            (0, C, acquire("x", false, 100, None), "OrphansPending"),
+            (0, C, acquire("z", true, 100, None), "c2 new; 1 passed from a to b, perhaps; ended 1 at b"),
+            (0, LEADER, pass_on(A, 2), "done; 1 passed from a to b, perhaps; a2 passed on"),
+            (0, B, lost("x", 1), "done; moved 1 from b to a"),
+            (0, B, acquire("x", false, 100, None), "missing"),
+            (0, C, acquire("y", false, 100, None), "OrphansPending"),
+            (0, B, inherited(A, 2), "done; a2 has no orphans"),
+            (0, C, acquire("y", false, 100, None), "c2 asks b; c claims 2 of b"),
+            (0, LEADER, restart(A, 2, true), "incarnation 3; a3 up"),
+            (0, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a"),
+        ],
+    );
+}
+
 #[test]
 fn what_is_passed_to_a_node_during_its_fill_is_not_in_the_copies() {
     let mut state = with_heirs(A, &[B]);
