@@ -11,6 +11,7 @@
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
 //! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
 //! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted |
+//! | cover | what an owner had before this process began is with its pick when that was sent all of it and has accepted it. Who waits for that has the owner filled before others |
 //! | drop | who is no pick any more is told to drop what it has, whatever else it has not accepted: it may have no room for that. Who is no heir at all any more is waited for no longer |
 //!
 //! Owner: the shard. Invariants: each pick has been sent every entry of the tail, or has it held, in order, so the death of another one makes nothing to be sent again, which would
@@ -144,8 +145,20 @@ struct Owner {
     complete: u64,
     /// Which of them were told that the copy begins, since they are picks.
     begun: u64,
+    /// Which of those have accepted all of it.
+    accepted: u64,
     /// The last of its items that any of them was sent. Items have ever greater numbers.
     last_item: ItemId,
+    cover: Cover,
+}
+
+/// Whether all that there was of an owner at first is with its heir, or was once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cover {
+    Open,
+    /// Somebody waits for it, as this.
+    Awaited(u64),
+    Done,
 }
 
 impl Owner {
@@ -200,6 +213,10 @@ struct Stream<E> {
     fill_sessions: usize,
     filled_bytes: u64,
     to_fill: VecDeque<OwnerId>,
+    /// Those of them that somebody waits for.
+    awaited: VecDeque<OwnerId>,
+    /// Owners that were sent whole, each with the last frame of it, while that is not accepted.
+    whole: VecDeque<(u64, OwnerId)>,
     to_drop: VecDeque<OwnerId>,
     /// What is being filled or dropped, and whether its next part is being made.
     work: Option<Work>,
@@ -215,6 +232,8 @@ impl<E> Default for Stream<E> {
             fill_sessions: 0,
             filled_bytes: 0,
             to_fill: VecDeque::new(),
+            awaited: VecDeque::new(),
+            whole: VecDeque::new(),
             to_drop: VecDeque::new(),
             work: None,
             making: false,
@@ -270,6 +289,9 @@ pub struct Sending<E> {
     number: u64,
     kept: u64,
     stable: u64,
+    /// Owners whose cover is awaited, in that order.
+    uncovered: BTreeMap<u64, OwnerId>,
+    covers: u64,
 }
 
 impl<E> Default for Sending<E> {
@@ -284,6 +306,8 @@ impl<E> Default for Sending<E> {
             number: 0,
             kept: 0,
             stable: 0,
+            uncovered: BTreeMap::new(),
+            covers: 0,
         }
     }
 }
@@ -306,13 +330,15 @@ impl<E: Clone> Sending<E> {
             stream.to_fill.push_back(owner);
             stream.fill_sessions += 1;
         }
-        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, last_item: 0 });
+        let cover = Cover::Open;
+        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, accepted: 0, last_item: 0, cover });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
     pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
         let picks = self.picks(&client);
-        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0, last_item: 0 });
+        let (complete, cover) = (picks, Cover::Done);
+        self.owners.insert(owner, Owner { client, picks, complete, begun: 0, accepted: 0, last_item: 0, cover });
     }
 
     fn picks(&self, client: &str) -> u64 {
@@ -358,7 +384,9 @@ impl<E: Clone> Sending<E> {
     }
 
     fn end(&mut self, owner: OwnerId) {
-        self.owners.remove(&owner);
+        if let Some(Owner { cover: Cover::Awaited(number), .. }) = self.owners.remove(&owner) {
+            self.uncovered.remove(&number);
+        }
         for stream in self.streams.values_mut() {
             stream.work.take_if(|work| work.owner == owner && work.step != Step::Drop);
         }
@@ -460,6 +488,7 @@ impl<E: Clone> Sending<E> {
     fn pick_anew(&mut self) {
         for stream in self.streams.values_mut() {
             stream.to_fill.clear();
+            stream.awaited.clear();
         }
         for (id, owner) in &mut self.owners {
             let picks = self.heirs.base.pick(&owner.client) | self.heirs.next.pick(&owner.client);
@@ -468,12 +497,19 @@ impl<E: Clone> Sending<E> {
             }
             owner.picks = picks;
             owner.complete &= picks;
+            owner.accepted &= picks;
             owner.begun &= picks;
             for heir in slots_of(picks & !owner.complete) {
                 self.streams.entry(heir).or_default().to_fill.push_back(*id);
             }
         }
+        for id in self.uncovered.values() {
+            let lacking = self.owners.get(id).map_or(0, |owner| owner.picks & !owner.complete);
+            slots_of(lacking).for_each(|heir| self.streams.entry(heir).or_default().awaited.push_back(*id));
+        }
         for (heir, stream) in &mut self.streams {
+            // Of one that is a pick anew nothing counts that it accepts of before.
+            stream.whole.retain(|(_, id)| self.owners.get(id).is_some_and(|owner| owner.complete >> *heir & 1 == 1));
             stream.to_fill.make_contiguous().sort_unstable();
             // When one of those is no pick any more it comes in again.
             stream.to_drop.retain(|id| !self.owners.get(id).is_some_and(|owner| owner.is_pick(*heir)));
@@ -500,6 +536,7 @@ impl<E: Clone> Sending<E> {
         for owner in self.owners.values_mut() {
             owner.picks &= !(1 << heir);
             owner.complete &= owner.picks;
+            owner.accepted &= owner.picks;
             owner.begun &= owner.picks;
         }
         self.look_for_homeless();
@@ -529,6 +566,11 @@ impl<E: Clone> Sending<E> {
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
             if sent.fills {
                 stream.fill_bytes -= sent.bytes;
+            }
+        }
+        while let Some((_, owner)) = stream.whole.pop_front_if(|(last, _)| *last <= number) {
+            if let Some(owner) = self.owners.get_mut(&owner) {
+                owner.accepted |= 1 << heir;
             }
         }
         self.settle();
@@ -587,15 +629,69 @@ impl<E: Clone> Sending<E> {
     }
 }
 
+/// What there was at first.
+impl<E: Clone> Sending<E> {
+    /// Somebody relies on what there was of an owner at first. Returns what to wait for: see [`covered`](Self::covered); 0: nothing.
+    pub fn cover(&mut self, id: OwnerId) -> u64 {
+        let Some(owner) = self.owners.get(&id) else { return 0 };
+        match owner.cover {
+            Cover::Done => return 0,
+            Cover::Awaited(number) => return number,
+            // There may be another node soon.
+            Cover::Open if owner.picks == 0 && !self.heirs.wanted => return 0,
+            Cover::Open => {}
+        }
+        let is_covered = self.is_covered(owner);
+        let lacking = owner.picks & !owner.complete;
+        let number = self.covers + 1;
+        let cover = if is_covered { Cover::Done } else { Cover::Awaited(number) };
+        self.owners.entry(id).and_modify(|owner| owner.cover = cover);
+        if is_covered {
+            return 0;
+        }
+        self.covers = number;
+        self.uncovered.insert(number, id);
+        slots_of(lacking).for_each(|heir| self.streams.entry(heir).or_default().awaited.push_back(id));
+        number
+    }
+
+    /// Who dies next leaves it to its pick among the base, and nothing else counts while that lives.
+    fn is_covered(&self, owner: &Owner) -> bool {
+        match self.heirs.base.pick(&owner.client) & owner.picks {
+            0 if owner.picks == 0 => !self.heirs.wanted,
+            0 => owner.accepted != 0,
+            base => owner.accepted & base != 0,
+        }
+    }
+
+    /// Up to this everything that was awaited is covered.
+    pub fn covered(&mut self) -> u64 {
+        while let Some((number, id)) = self.uncovered.first_key_value().map(|(number, id)| (*number, *id)) {
+            if self.owners.get(&id).is_some_and(|owner| !self.is_covered(owner)) {
+                return number - 1;
+            }
+            self.uncovered.remove(&number);
+            self.owners.entry(id).and_modify(|owner| owner.cover = Cover::Done);
+        }
+        self.covers
+    }
+}
+
 /// The fill.
 impl<E: Clone> Sending<E> {
-    /// What is to be made next. Who `may` not is filled no further.
-    pub fn next_work(&mut self, may: impl Fn(Slot) -> bool) -> Option<Work> {
+    /// What is to be made next. Who `may` not is filled no further; it is told whether somebody waits for what would be filled.
+    pub fn next_work(&mut self, may: impl Fn(Slot, bool) -> bool) -> Option<Work> {
         for (heir, stream) in &mut self.streams {
             if stream.work.is_some() && stream.making {
                 continue;
             }
-            let fills = stream.fill_bytes < FILL_BYTES_MAX && may(*heir);
+            let is_awaited = |id: &OwnerId| {
+                let lacking = self.owners.get(id).filter(|owner| owner.lacks(*heir));
+                lacking.is_some_and(|owner| matches!(owner.cover, Cover::Awaited(_)))
+            };
+            while stream.awaited.pop_front_if(|id| !is_awaited(id)).is_some() {}
+            let awaited = !stream.awaited.is_empty() || stream.work.is_some_and(|work| is_awaited(&work.owner));
+            let fills = stream.fill_bytes < FILL_BYTES_MAX && may(*heir, awaited);
             let drops = stream.work.is_none() && stream.under_way.len() < DROPS_UNDER_WAY_MAX;
             let owners = &self.owners;
             let mut work = stream.work.filter(|_| fills).map(|work| (work.owner, Step::GoOn));
@@ -608,7 +704,7 @@ impl<E: Clone> Sending<E> {
             }
             while fills
                 && work.is_none()
-                && let Some(owner) = stream.to_fill.pop_front()
+                && let Some(owner) = stream.awaited.pop_front().or_else(|| stream.to_fill.pop_front())
             {
                 let lacks = owners.get(&owner).is_some_and(|owner| owner.lacks(*heir));
                 work = lacks.then_some((owner, Step::Begin));
@@ -638,11 +734,16 @@ impl<E: Clone> Sending<E> {
                 owner.complete |= 1 << work.heir;
             }
         }
+        let is_whole = last && work.step != Step::Drop;
         // It is as of now, so it comes behind what is held.
         let mut released = Vec::new();
         self.release(&mut released, work.heir, u64::MAX);
         entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
         released.append(&mut frames);
+        if let Some(stream) = self.streams.get_mut(&work.heir).filter(|_| is_whole) {
+            // It ends with the last frame there is.
+            stream.whole.push_back((self.number, work.owner));
+        }
         released
     }
 
