@@ -260,6 +260,10 @@ impl Shard {
     }
 
     pub(super) fn note_aware(&mut self, dead: (u64, Incarnation), from: Source) {
+        if self.heir.life_of(dead.0, dead.1).is_some_and(|life| self.heir.inheriting.has_entered(life)) {
+            // It hears late of what is over here.
+            return;
+        }
         self.heir.inheriting.heard(dead, from);
         self.go_on_inheriting();
     }

@@ -486,6 +486,35 @@ fn nobody_resumes_a_session_before_its_heir_has_said_that_it_has_it_or_not() {
     );
 }
 
+/// What it owes the dead node is owed to them, and its publishers wait for it.
+#[test]
+fn who_jumps_over_a_death_and_what_has_come_of_it_learns_who_has_inherited() {
+    let mut state = with_heirs(A, &[B, C]);
+    apply(&mut state, 0, A, acquire(&client_of(B, &[B, C]), false, 100, None));
+    apply(&mut state, 0, A, acquire(&client_of(C, &[B, C]), false, 100, None));
+    let behind = state.clone();
+    apply(&mut state, 0, LEADER, expire(A, 1));
+    apply(&mut state, 0, LEADER, pass_on(A, 1));
+    let learned = |state: &ControlState| {
+        let is_of_node = |effect: &Effect| {
+            matches!(effect, Effect::NodeDown { .. } | Effect::OrphansEnded { .. } | Effect::NodeUp { .. })
+        };
+        behind.difference(state).into_iter().filter(is_of_node).collect::<Vec<_>>()
+    };
+    let down = Effect::NodeDown { node: A, incarnation: 1, heirs: vec![B, C] };
+    let ended = Effect::OrphansEnded { node: A, incarnation: 1 };
+    assert_eq!(learned(&state), [down.clone()]);
+    apply(&mut state, 0, C, inherited(A, 1));
+    assert_eq!(learned(&state), [down.clone()], "one of them is done already");
+    apply(&mut state, 0, B, inherited(A, 1));
+    assert_eq!(learned(&state), [down.clone(), ended.clone()]);
+    apply(&mut state, 0, LEADER, restart(A, 1, true));
+    assert_eq!(learned(&state)[..2], [down, ended]);
+    apply(&mut state, 0, LEADER, expire(B, 1));
+    let left = Effect::NodeDown { node: A, incarnation: 1, heirs: vec![C] };
+    assert!(learned(&state).contains(&left), "one of them is dead too");
+}
+
 #[test]
 fn what_is_passed_to_a_node_during_its_fill_is_not_in_the_copies() {
     let mut state = with_heirs(A, &[B]);
