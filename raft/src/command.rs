@@ -245,7 +245,7 @@ pub enum Refusal {
     UnknownNode,
     #[error("the node is live")]
     StillLive,
-    /// For a `Register` and a `Forget`: worth another try when [`Effect::OrphansEnded`] of the node comes. For an `Inherited`: when
+    /// For a `Register`, a `Forget`, and an `Acquire` of a session of which nobody knows yet whether its heir has it: worth another try when [`Effect::OrphansEnded`] of the node comes. For an `Inherited`: when
     /// [`Effect::PassedOnAll`] does.
     #[error("sessions of the node are on their way to its heirs")]
     OrphansPending,

@@ -189,6 +189,8 @@ impl Shard {
             Outcome::Claimed { epoch, holder, .. } => return self.take_session(key, serial, client_id, epoch, holder),
             // It is tried again when that is published, or the connection is given up.
             Outcome::Refused(Refusal::WillDue) => return self.moves.wait_for_will(client_id, (key, serial)),
+            // The same, when the heirs of a dead node have its sessions.
+            Outcome::Refused(Refusal::OrphansPending) => return self.connect_later(client_id, (key, serial)),
             Outcome::Missing => {
                 self.refuse(key, ReasonCode::ServerUnavailable, "the node that has the session is not there");
                 return;
@@ -215,14 +217,35 @@ impl Shard {
 
     /// A Will of a client is published: connections that have waited for that ask again.
     pub(super) fn connect_behind_will(&mut self, client: &Arc<str>) {
-        for (connection, serial) in self.moves.take_waits_for_will(client) {
-            let state = self.connection(connection).filter(|found| found.serial == serial).map(|found| &found.state);
-            if let Some(State::Connecting(connecting)) = state
-                && let Some(acquire) = connecting.acquire.clone()
-            {
-                let client = client.clone();
-                self.propose_for(Pending::Connect { connection, serial, client }, acquire);
-            }
+        for connection in self.moves.take_waits_for_will(client) {
+            self.connect_again(client, connection);
+        }
+    }
+
+    /// The heir of a session does not know yet whether it has it. Of the connections of one client the last waits.
+    fn connect_later(&mut self, client: &Arc<str>, connection: (ConnectionKey, u64)) {
+        let earlier = self.moves.wait_for_heirs(client, connection);
+        if let Some((key, serial)) = earlier
+            && self.stop_connecting(key, serial).is_some()
+        {
+            self.refuse(key, ReasonCode::ServerBusy, "another connection of the client came later");
+        }
+    }
+
+    /// Some heirs have what they have inherited: connections that have waited for that ask again.
+    pub(super) fn connect_behind_heirs(&mut self) {
+        for (client, connection) in self.moves.take_waits_for_heirs() {
+            self.connect_again(&client, connection);
+        }
+    }
+
+    fn connect_again(&mut self, client: &Arc<str>, (connection, serial): (ConnectionKey, u64)) {
+        let state = self.connection(connection).filter(|found| found.serial == serial).map(|found| &found.state);
+        if let Some(State::Connecting(connecting)) = state
+            && let Some(acquire) = connecting.acquire.clone()
+        {
+            let client = client.clone();
+            self.propose_for(Pending::Connect { connection, serial, client }, acquire);
         }
     }
 

@@ -241,6 +241,18 @@ impl Copying {
         self.sending.stable()
     }
 
+    /// Somebody relies on what a session had when it was found, and takes it for stable. Returns what to wait for: see [`covered`](Self::covered); 0: nothing.
+    pub fn cover(&mut self, owner: OwnerId) -> u64 {
+        let awaited = self.sending.cover(owner);
+        self.fills |= awaited > 0;
+        awaited
+    }
+
+    /// Up to this all that was waited for has a copy.
+    pub fn covered(&mut self) -> u64 {
+        self.sending.covered()
+    }
+
     pub fn unstable_bytes(&self) -> usize {
         self.sending.unstable_bytes()
     }
@@ -494,7 +506,8 @@ impl Shard {
             let ready = ready.map(|filling| filling.work);
             // Publishers are not to wait behind a fill, and it is not to take the last room on a disk.
             let (peers, short) = (&self.peers, self.shared.short_heirs.load(Ordering::Acquire));
-            let may = |heir: NodeSlot| peers.has_room(heir) && short >> heir & 1 == 0;
+            // But for what is waited for: the other end may owe us answers behind ours, and wait for the same.
+            let may = |heir: NodeSlot, awaited: bool| (awaited || peers.has_room(heir)) && short >> heir & 1 == 0;
             match ready.or_else(|| copying.sending.next_work(may)) {
                 Some(work) => self.make_copies(work),
                 None => copying.fills = false,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, Effect, Incarnation, NodeId, heir_of};
+use holdfast_raft::{Command, Effect, Incarnation, NodeId, Outcome, Refusal, heir_of};
 use holdfast_storage::OwnerId;
 use tracing::{info, warn};
 
@@ -269,6 +269,10 @@ impl Shard {
     }
 
     pub(super) fn note_aware(&mut self, dead: (u64, Incarnation), from: Source) {
+        if self.heir.life_of(dead.0, dead.1).is_some_and(|life| self.heir.inheriting.has_entered(life)) {
+            // It hears late of what is over here.
+            return;
+        }
         self.heir.inheriting.heard(dead, from);
         self.go_on_inheriting();
     }
@@ -372,9 +376,10 @@ impl Shard {
         None
     }
 
-    /// Whether the outcome is of a connection whose session is on its way here.
-    pub(super) fn awaits_inherited(&self, ticket: Ticket) -> bool {
+    /// Whether the outcome is of a connection whose session is on its way here. One that is to ask again when that is over does so when all heirs have theirs.
+    pub(super) fn awaits_inherited(&self, ticket: Ticket, outcome: &Outcome) -> bool {
         match self.pending.get(&ticket) {
+            _ if *outcome == Outcome::Refused(Refusal::OrphansPending) => false,
             Some(Pending::Connect { client, .. }) => self.heir.inheriting.awaits(client),
             _ => false,
         }
@@ -585,6 +590,7 @@ impl Shard {
         self.keeping.close_section();
         self.keeping.write_copies(ended.into_iter().map(|(_, owner)| Write::Drop { owner }));
         self.keeping.close_section();
+        self.connect_behind_heirs();
         self.resume_links();
     }
 

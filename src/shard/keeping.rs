@@ -447,6 +447,7 @@ impl Shard {
         while let Some((_, waiting)) = self.keeping.when_stable.pop_front_if(|(at, _)| *at <= stable) {
             self.waited_for(waiting);
         }
+        self.keeping.take_covered().into_iter().for_each(|promise| self.answered(promise));
         if self.keeping.behind {
             self.look_whether_behind();
         }

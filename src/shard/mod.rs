@@ -396,7 +396,9 @@ impl Shard {
             Event::Kept { submission } => self.kept(submission),
             Event::ReadBack { ticket, bodies } => self.read_back(ticket, bodies),
             Event::StorageChanged => self.storage_changed(),
-            Event::Outcome { ticket, .. } if self.awaits_inherited(ticket) => self.heir.wait_for_session(event),
+            Event::Outcome { ticket, outcome } if self.awaits_inherited(ticket, &outcome) => {
+                self.heir.wait_for_session(event);
+            }
             Event::Outcome { ticket, outcome } => match self.pending.remove(&ticket) {
                 Some(Pending::Connect { connection, serial, client }) => {
                     self.connected(connection, serial, &client, outcome)

@@ -63,6 +63,8 @@ pub(super) struct Moves {
     wills: HashSet<(Arc<str>, u64)>,
     /// Connections whose CONNECT waits until another node has published a Will of the client.
     behind_wills: HashMap<Arc<str>, Vec<(ConnectionKey, u64)>>,
+    /// The same, until the heir of the session knows whether it has it: the last of each client.
+    behind_heirs: HashMap<Arc<str>, (ConnectionKey, u64)>,
     /// Where connections came from that other nodes have closed for claims of which this one does not know yet.
     /// And until when.
     closed: HashMap<Arc<str>, (String, u64)>,
@@ -131,6 +133,19 @@ impl Moves {
 
     pub fn take_waits_for_will(&mut self, client: &Arc<str>) -> Vec<(ConnectionKey, u64)> {
         self.behind_wills.remove(client).unwrap_or_default()
+    }
+
+    /// A connection waits until some orphans are no more. Returns the one that has waited, which its client has given up for this one.
+    pub fn wait_for_heirs(
+        &mut self,
+        client: &Arc<str>,
+        connection: (ConnectionKey, u64),
+    ) -> Option<(ConnectionKey, u64)> {
+        self.behind_heirs.insert(client.clone(), connection)
+    }
+
+    pub fn take_waits_for_heirs(&mut self) -> impl Iterator<Item = (Arc<str>, (ConnectionKey, u64))> + use<> {
+        std::mem::take(&mut self.behind_heirs).into_iter()
     }
 
     pub fn will_is_due(&mut self, client: &Arc<str>, epoch: u64) {
@@ -289,16 +304,15 @@ impl Shard {
             self.taking_event(&client, TakingEvent::Time);
         }
         let Shard { moves, connections, .. } = self;
-        if !moves.behind_wills.is_empty() {
-            // Those that were given up meanwhile.
-            let waits = |(key, serial): &(ConnectionKey, u64)| {
-                connections.get(*key as usize).is_some_and(|connection| connection.serial == *serial)
-            };
-            moves.behind_wills.retain(|_, waiting| {
-                waiting.retain(waits);
-                !waiting.is_empty()
-            });
-        }
+        // Those that were given up meanwhile.
+        let waits = |(key, serial): &(ConnectionKey, u64)| {
+            connections.get(*key as usize).is_some_and(|connection| connection.serial == *serial)
+        };
+        moves.behind_wills.retain(|_, waiting| {
+            waiting.retain(waits);
+            !waiting.is_empty()
+        });
+        moves.behind_heirs.retain(|_, waiting| waits(waiting));
         if !self.moves.closed.is_empty() {
             self.moves.closed.retain(|_, (_, until)| *until > now);
         }
@@ -315,6 +329,7 @@ impl Shard {
         self.moves.wills.clear();
         self.moves.closed.clear();
         self.moves.behind_wills.clear();
+        self.moves.behind_heirs.clear();
     }
 }
 

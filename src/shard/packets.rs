@@ -141,12 +141,16 @@ impl Shard {
     }
 
     fn answer_when_kept(&mut self, key: ConnectionKey, session: SessionKey, answer: Answer) {
-        let waits = self.keeping.defers() && self.sessions[session as usize].session.owner().is_some();
-        if waits {
+        let owner = self.sessions[session as usize].session.owner().filter(|_| self.keeping.defers());
+        if let Some(owner) = owner {
             let due = self.answer_due(key);
-            self.keeping.when_kept(due);
+            if answer.reason == ReasonCode::PacketIdentifierNotFound {
+                // It was released before the start perhaps, and the copy has it still.
+                self.keeping.wait_for_cover(owner);
+            }
+            self.keeping.when_covered(due);
         }
-        self.answer(key, answer, !waits);
+        self.answer(key, answer, owner.is_none());
     }
 
     /// DISCONNECT ends the connection; only with 0x04 is the Will published [MQTT-3.14.4-3]. A Session Expiry Interval may

@@ -149,7 +149,20 @@ impl Shard {
             self.keeping.wait_for_earlier();
             self.moves.overtake(outgoing.earlier);
         }
-        self.moves.repeats(outgoing.id) || self.moves.was_overtaken(outgoing.id)
+        let repeats = self.moves.repeats(outgoing.id);
+        if repeats && self.keeping.has_copies() && outgoing.qos != QoS::AtMostOnce {
+            self.rely_on_sessions(outgoing.topic);
+        }
+        repeats || self.moves.was_overtaken(outgoing.id)
+    }
+
+    /// The sessions of this shard that want a message of this topic have it since before the start, as far as they have to.
+    fn rely_on_sessions(&mut self, topic: &str) {
+        let Shard { index, sessions, keeping, .. } = self;
+        index.for_each_match(topic, |subscribers| {
+            let sessions = subscribers.as_slice().iter().map(|subscriber| &sessions[subscriber.session as usize]);
+            sessions.filter_map(|slot| slot.session.owner()).for_each(|owner| keeping.wait_for_cover(owner));
+        });
     }
 
     /// Routes a message that this shard accepted. `name`: see [`crate::link::frame::Publish`].
@@ -381,6 +394,9 @@ impl Shard {
         let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
         let is_late = outgoing.resent && slot.begun_here;
         if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got || is_late) {
+            if let Some(owner) = slot.session.owner().filter(|_| outgoing.qos != QoS::AtMostOnce) {
+                self.keeping.wait_for_cover(owner);
+            }
             return;
         }
         let Some(key) = slot.connection else {

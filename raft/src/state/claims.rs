@@ -10,6 +10,7 @@
 //! | claimed(a → b), that is known, no Will due | `Settle` | connected(b) |
 //! | claimed(a → b) | `Withdraw`, or the end of b | detached(a) |
 //! | missing | `Acquire`, not clean | missing: refused |
+//! | inherited, and perhaps lost with its home | `Acquire`, not clean | refused until its heir has said which |
 //! | detached(a), missing, no Will to wait for | `Acquire` by b, clean | connected(b) |
 //!
 //! Only a settled claim, or the end of everything there was, moves a lease. So whoever dies or gives up on the way, the session stays where

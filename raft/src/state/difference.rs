@@ -17,21 +17,12 @@ impl ControlState {
     /// What the commands between `self` and `newer` have caused and what still stands: for a single command its effects, in some order. Missing is what
     /// was begun and is over: claims, and Wills that became due and are done.
     pub fn difference(&self, newer: &Self) -> Vec<Effect> {
+        let leases = self.leases_until(newer);
         let mut effects = Vec::new();
-        self.nodes_until(newer, &mut effects);
+        self.nodes_until(newer, &heirs_in(&leases), &mut effects);
         routes_until((&self.routes, self), (&newer.routes, newer), &mut effects);
         routes_until((&self.share_routes, self), (&newer.share_routes, newer), &mut effects);
-        for entry in self.leases.table.iter() {
-            self.lease_until(entry, newer, &mut effects);
-        }
-        // And of leases that are only in the newer state those that were inherited.
-        for Entry { client, lease } in newer.leases.table.iter().filter(|entry| entry.lease.inherited_from.is_some()) {
-            if self.leases.table.find(client).is_none()
-                && let Some(from_to) = self.inheritance(None, lease, newer)
-            {
-                effects.push(self.passed_on((client, lease), newer, from_to));
-            }
-        }
+        effects.extend(leases);
         // Claims on leases that are only in the newer state, too.
         for (client, claim) in &newer.leases.claims {
             self.claim_until(client, claim, newer, &mut effects);
@@ -43,7 +34,31 @@ impl ControlState {
         effects
     }
 
-    fn nodes_until(&self, newer: &Self, effects: &mut Vec<Effect>) {
+    fn leases_until(&self, newer: &Self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for entry in self.leases.table.iter() {
+            self.lease_until(entry, newer, &mut effects);
+        }
+        // And of leases that are only in the newer state those that were inherited.
+        for Entry { client, lease } in newer.leases.table.iter().filter(|entry| entry.lease.inherited_from.is_some()) {
+            if self.leases.table.find(client).is_none()
+                && let Some(from_to) = self.inheritance(None, lease, newer)
+            {
+                effects.push(self.passed_on((client, lease), newer, from_to));
+            }
+        }
+        effects
+    }
+
+    /// `passed`: to whom sessions have passed, and from whom. Those have inherited from a node that has died and has no orphans any more, or have done so before others that are
+    /// still about to: what the dead node was owed is owed to all of them.
+    fn nodes_until(&self, newer: &Self, passed: &BTreeSet<(NodeId, NodeId)>, effects: &mut Vec<Effect>) {
+        let heirs_of = |home: NodeId, pending: Vec<NodeId>| {
+            let heirs = passed.range((home, NodeId(0))..).take_while(|(from, _)| *from == home).map(|(_, heir)| *heir);
+            let is_live = |heir: &NodeId| newer.nodes.find(*heir).is_some_and(|slot| newer.nodes.is_live(slot));
+            let heirs: BTreeSet<NodeId> = heirs.filter(is_live).chain(pending).collect();
+            heirs.into_iter().collect::<Vec<_>>()
+        };
         for (node, incarnation, _) in self.orphans().filter(|(node, life, _)| !newer.has_orphans(*node, *life)) {
             effects.push(Effect::OrphansEnded { node, incarnation });
         }
@@ -61,14 +76,17 @@ impl ControlState {
                 }
             });
             if before.standing == Standing::Live && !goes_on {
-                effects.push(Effect::NodeDown { node, incarnation, heirs: Vec::new() });
+                let heirs = heirs_of(node, Vec::new());
+                let has_ended = !heirs.is_empty();
+                effects.push(Effect::NodeDown { node, incarnation, heirs });
+                effects.extend(has_ended.then_some(Effect::OrphansEnded { node, incarnation }));
             }
             if now.is_none() {
                 effects.push(Effect::NodeForgotten { node });
             }
         }
         for (node, incarnation, heirs) in newer.orphans().filter(|(node, life, _)| !self.has_orphans(*node, *life)) {
-            effects.push(Effect::NodeDown { node, incarnation, heirs });
+            effects.push(Effect::NodeDown { node, incarnation, heirs: heirs_of(node, heirs) });
         }
         for (_, now) in newer.nodes.live_nodes() {
             let before = self.nodes.find(now.id).map(|slot| self.nodes.get(slot));
@@ -223,6 +241,15 @@ impl ControlState {
             }
         }
     }
+}
+
+/// To whom sessions have passed, behind from whom.
+fn heirs_in(effects: &[Effect]) -> BTreeSet<(NodeId, NodeId)> {
+    let passed = effects.iter().filter_map(|effect| match effect {
+        Effect::PassedOn { from, to, .. } => Some((*from, *to)),
+        _ => None,
+    });
+    passed.collect()
 }
 
 /// Whether a claim that is over again has ended the connection, and the holder does not know.

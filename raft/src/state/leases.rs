@@ -54,6 +54,9 @@ impl Leases {
         let Some(key) = self.find_current(&client, turn) else {
             return self.begin(client, taken);
         };
+        if !taken.clean && self.is_undecided(key, turn) {
+            return Outcome::Refused(Refusal::OrphansPending);
+        }
         if self.table.lease(key).holder != taken.by {
             return self.approach(key, client, taken, turn);
         }

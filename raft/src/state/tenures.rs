@@ -10,7 +10,7 @@
 //! claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
 //! lease stays where it is, missing, until the node is back, or the heir with what it had ([`Command::Found`](crate::Command::Found)). A session
 //! that ends with its connection, or has expired meanwhile, has no heir. An heir that has no copy says so ([`Command::Lost`](crate::Command::Lost)): if the node from which it
-//! has the lease is dead, the lease goes back there and is missing. That node may be an heir that was itself about to enter the session when it stopped, and has all that its heirs lack.
+//! has the lease is dead, the lease goes back there and is missing. Until it has said that it has inherited nobody resumes such a session, unless all sessions of the dead node had copies. That node may be an heir that was itself about to enter the session when it stopped, and has all that its heirs lack.
 //!
 //! Heirs are picked when the lease is passed on, among the base as it was at the death: a dead home changes it no more. A
 //! node that lives again keeps what nobody has inherited.
@@ -219,6 +219,18 @@ impl Leases {
         let (from, to) = (turn.nodes.id(from), turn.nodes.id(heir));
         turn.effects.push(Effect::PassedOn { client, epoch, began, expiry_secs, from, to, sure });
         true
+    }
+
+    /// Whether the holder has still to say if it has the session: it inherits it from a node whose sessions may have been without copies. Who took it, or claimed it, now
+    /// might begin an empty one in the place of one that the dead node brings back.
+    pub(super) fn is_undecided(&self, key: LeaseKey, turn: &Turn<'_>) -> bool {
+        let lease = self.table.lease(key);
+        let waits = matches!(lease.phase(), Phase::Detached { .. }) && !lease.has(Flag::Closing);
+        let Some(from) = lease.inherited_from.filter(|_| waits) else {
+            return false;
+        };
+        let is_heir = turn.orphans.of(from).is_some_and(|pending| pending.heirs.contains(&lease.holder));
+        is_heir && !turn.heirs.is_whole(from)
     }
 
     /// `by` has a complete copy of the session of `client`, whose holder is dead. Returns whether it is the holder now.

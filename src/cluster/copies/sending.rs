@@ -11,6 +11,7 @@
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
 //! | tail | the entries that are not stable, in order. Whoever becomes a pick gets those of its owners at once, before anything newer |
 //! | fill | an owner that a pick does not have completely is sent whole, as it stands, one after the other and no more than [`FILL_BYTES_MAX`] of it unaccepted |
+//! | cover | what an owner had before this process began is with its pick when that was sent all of it and has accepted it. Who waits for that has the owner filled before others |
 //! | drop | who is no pick any more is told to drop what it has, whatever else it has not accepted: it may have no room for that. Who is no heir at all any more is waited for no longer |
 //!
 //! Owner: the shard. Invariants: each pick has been sent every entry of the tail, or has it held, in order, so the death of another one makes nothing to be sent again, which would
@@ -19,6 +20,8 @@
 //! Tests to read first: `tests::a_submission_is_stable_when_it_is_kept_here_and_at_the_heir` and
 //! `tests::what_is_stable_is_on_two_nodes_and_copies_become_complete`.
 
+mod covering;
+mod filling;
 mod held;
 #[cfg(test)]
 mod tests;
@@ -31,6 +34,7 @@ use hashbrown::HashMap;
 use holdfast_raft::{NodeId, heir_of};
 use holdfast_storage::{ItemId, OwnerId};
 
+use covering::Cover;
 use held::Held;
 
 /// The place of a live node in the tables of the shard, below 64: its bit in a set.
@@ -144,8 +148,11 @@ struct Owner {
     complete: u64,
     /// Which of them were told that the copy begins, since they are picks.
     begun: u64,
+    /// Which of those have accepted all of it.
+    accepted: u64,
     /// The last of its items that any of them was sent. Items have ever greater numbers.
     last_item: ItemId,
+    cover: Cover,
 }
 
 impl Owner {
@@ -200,6 +207,10 @@ struct Stream<E> {
     fill_sessions: usize,
     filled_bytes: u64,
     to_fill: VecDeque<OwnerId>,
+    /// Those of them that somebody waits for.
+    awaited: VecDeque<OwnerId>,
+    /// Owners that were sent whole, each with the last frame of it, while that is not accepted.
+    whole: VecDeque<(u64, OwnerId)>,
     to_drop: VecDeque<OwnerId>,
     /// What is being filled or dropped, and whether its next part is being made.
     work: Option<Work>,
@@ -215,6 +226,8 @@ impl<E> Default for Stream<E> {
             fill_sessions: 0,
             filled_bytes: 0,
             to_fill: VecDeque::new(),
+            awaited: VecDeque::new(),
+            whole: VecDeque::new(),
             to_drop: VecDeque::new(),
             work: None,
             making: false,
@@ -270,6 +283,9 @@ pub struct Sending<E> {
     number: u64,
     kept: u64,
     stable: u64,
+    /// Owners whose cover is awaited, in that order.
+    uncovered: BTreeMap<u64, OwnerId>,
+    covers: u64,
 }
 
 impl<E> Default for Sending<E> {
@@ -284,6 +300,8 @@ impl<E> Default for Sending<E> {
             number: 0,
             kept: 0,
             stable: 0,
+            uncovered: BTreeMap::new(),
+            covers: 0,
         }
     }
 }
@@ -306,13 +324,15 @@ impl<E: Clone> Sending<E> {
             stream.to_fill.push_back(owner);
             stream.fill_sessions += 1;
         }
-        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, last_item: 0 });
+        let cover = Cover::Open;
+        self.owners.insert(owner, Owner { client, picks, complete: 0, begun: 0, accepted: 0, last_item: 0, cover });
     }
 
     /// An owner that begins with the next submission, whose first entries say that its copy begins and is complete: there is nothing to fill.
     pub fn begin(&mut self, owner: OwnerId, client: Arc<str>) {
         let picks = self.picks(&client);
-        self.owners.insert(owner, Owner { client, picks, complete: picks, begun: 0, last_item: 0 });
+        let (complete, cover) = (picks, Cover::Done);
+        self.owners.insert(owner, Owner { client, picks, complete, begun: 0, accepted: 0, last_item: 0, cover });
     }
 
     fn picks(&self, client: &str) -> u64 {
@@ -358,7 +378,9 @@ impl<E: Clone> Sending<E> {
     }
 
     fn end(&mut self, owner: OwnerId) {
-        self.owners.remove(&owner);
+        if let Some(Owner { cover: Cover::Awaited(number), .. }) = self.owners.remove(&owner) {
+            self.uncovered.remove(&number);
+        }
         for stream in self.streams.values_mut() {
             stream.work.take_if(|work| work.owner == owner && work.step != Step::Drop);
         }
@@ -460,6 +482,7 @@ impl<E: Clone> Sending<E> {
     fn pick_anew(&mut self) {
         for stream in self.streams.values_mut() {
             stream.to_fill.clear();
+            stream.awaited.clear();
         }
         for (id, owner) in &mut self.owners {
             let picks = self.heirs.base.pick(&owner.client) | self.heirs.next.pick(&owner.client);
@@ -468,12 +491,19 @@ impl<E: Clone> Sending<E> {
             }
             owner.picks = picks;
             owner.complete &= picks;
+            owner.accepted &= picks;
             owner.begun &= picks;
             for heir in slots_of(picks & !owner.complete) {
                 self.streams.entry(heir).or_default().to_fill.push_back(*id);
             }
         }
+        for id in self.uncovered.values() {
+            let lacking = self.owners.get(id).map_or(0, |owner| owner.picks & !owner.complete);
+            slots_of(lacking).for_each(|heir| self.streams.entry(heir).or_default().awaited.push_back(*id));
+        }
         for (heir, stream) in &mut self.streams {
+            // Of one that is a pick anew nothing counts that it accepts of before.
+            stream.whole.retain(|(_, id)| self.owners.get(id).is_some_and(|owner| owner.complete >> *heir & 1 == 1));
             stream.to_fill.make_contiguous().sort_unstable();
             // When one of those is no pick any more it comes in again.
             stream.to_drop.retain(|id| !self.owners.get(id).is_some_and(|owner| owner.is_pick(*heir)));
@@ -500,6 +530,7 @@ impl<E: Clone> Sending<E> {
         for owner in self.owners.values_mut() {
             owner.picks &= !(1 << heir);
             owner.complete &= owner.picks;
+            owner.accepted &= owner.picks;
             owner.begun &= owner.picks;
         }
         self.look_for_homeless();
@@ -529,6 +560,11 @@ impl<E: Clone> Sending<E> {
         while let Some(sent) = stream.under_way.pop_front_if(|sent| sent.number <= number) {
             if sent.fills {
                 stream.fill_bytes -= sent.bytes;
+            }
+        }
+        while let Some((_, owner)) = stream.whole.pop_front_if(|(last, _)| *last <= number) {
+            if let Some(owner) = self.owners.get_mut(&owner) {
+                owner.accepted |= 1 << heir;
             }
         }
         self.settle();
@@ -584,92 +620,5 @@ impl<E: Clone> Sending<E> {
     /// Owners that no heir was sent completely.
     pub fn without_copy(&self) -> usize {
         self.owners.values().filter(|owner| owner.complete == 0).count()
-    }
-}
-
-/// The fill.
-impl<E: Clone> Sending<E> {
-    /// What is to be made next. Who `may` not is filled no further.
-    pub fn next_work(&mut self, may: impl Fn(Slot) -> bool) -> Option<Work> {
-        for (heir, stream) in &mut self.streams {
-            if stream.work.is_some() && stream.making {
-                continue;
-            }
-            let fills = stream.fill_bytes < FILL_BYTES_MAX && may(*heir);
-            let drops = stream.work.is_none() && stream.under_way.len() < DROPS_UNDER_WAY_MAX;
-            let owners = &self.owners;
-            let mut work = stream.work.filter(|_| fills).map(|work| (work.owner, Step::GoOn));
-            while drops
-                && work.is_none()
-                && let Some(owner) = stream.to_drop.pop_front()
-            {
-                let is_pick = owners.get(&owner).is_some_and(|owner| owner.is_pick(*heir));
-                work = (!is_pick).then_some((owner, Step::Drop));
-            }
-            while fills
-                && work.is_none()
-                && let Some(owner) = stream.to_fill.pop_front()
-            {
-                let lacks = owners.get(&owner).is_some_and(|owner| owner.lacks(*heir));
-                work = lacks.then_some((owner, Step::Begin));
-            }
-            if let Some((owner, step)) = work {
-                self.number += 1;
-                stream.work = Some(Work { number: self.number, heir: *heir, owner, step });
-                stream.making = true;
-                return stream.work;
-            }
-        }
-        None
-    }
-
-    /// What [`next_work`](Self::next_work) asked for, as it stands now; `last`: there is no more of it. Nobody waits for it any more if the owner has ended or the
-    /// heirs have changed.
-    pub fn made(&mut self, work: Work, entries: impl IntoIterator<Item = Copied<E>>, last: bool) -> Vec<Frame<E>> {
-        let mut frames = Vec::new();
-        let stream = self.streams.get_mut(&work.heir).filter(|stream| stream.work == Some(work) && stream.making);
-        let Some(stream) = stream else {
-            return frames;
-        };
-        stream.making = false;
-        if last {
-            stream.work = None;
-            if let Some(owner) = self.owners.get_mut(&work.owner).filter(|_| work.step != Step::Drop) {
-                owner.complete |= 1 << work.heir;
-            }
-        }
-        // It is as of now, so it comes behind what is held.
-        let mut released = Vec::new();
-        self.release(&mut released, work.heir, u64::MAX);
-        entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
-        released.append(&mut frames);
-        released
-    }
-
-    /// What an heir that was filled has to hear besides, of no owner, behind what is held: it is accepted before the fill is complete.
-    pub fn tell(&mut self, heir: Slot, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
-        let (mut released, mut frames) = (Vec::new(), Vec::new());
-        self.release(&mut released, heir, u64::MAX);
-        entries.into_iter().for_each(|copied| self.write(&mut frames, heir, None, &copied));
-        released.append(&mut frames);
-        released
-    }
-
-    /// The fill that has just ended: every owner is completely with its pick in next. Told once.
-    pub fn fill_complete(&mut self) -> Option<u64> {
-        let next = &self.heirs.next.slots;
-        let owners = &self.owners;
-        let is_done = next.iter().all(|heir| {
-            let Some(heir) = heir else {
-                return false;
-            };
-            let Some(stream) = self.streams.get_mut(heir) else {
-                return true;
-            };
-            let lacks = |owner: &OwnerId| owners.get(owner).is_some_and(|owner| owner.lacks(*heir));
-            while stream.to_fill.pop_front_if(|owner| !lacks(owner)).is_some() {}
-            stream.to_fill.is_empty() && stream.work.is_none() && stream.fill_bytes == 0
-        });
-        if is_done { self.heirs.fill.take() } else { None }
     }
 }

@@ -141,7 +141,7 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     session.restore(2, Restored::Message { queued: queued(2, true), packet_id: Some(packet_id) });
     session.restore(3, Restored::Message { queued: queued(3, false), packet_id: None });
     session.restore(4, Restored::Message { queued: queued(4, false), packet_id: None });
-    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let work = copying.sending.next_work(|_, _| true).expect("nobody has it");
     let mut filling = Filling::new(work, &session, None);
     let (part, last) = filling.part(O, &session, None).expect("what is in memory");
     let frames = copying.sending.made(work, part, last);
@@ -152,7 +152,7 @@ fn a_session_goes_whole_and_is_then_said_to_be_complete() {
     assert!(filling.part(O, &session, None).is_none(), "a message has to be read back");
     assert_eq!(filling.wanted(&session, None), [3, 4]);
     filling.bodies = [(3, Some(message(3))), (4, None)].into_iter().collect();
-    let work = copying.sending.next_work(|_| true).expect("the rest");
+    let work = copying.sending.next_work(|_, _| true).expect("the rest");
     let (part, last) = filling.part(O, &session, None).expect("they have been read");
     let frames = copying.sending.made(work, part, last);
     assert_eq!((heard(&mut copying, &frames), last), (vec!["put 3 with body".into(), "complete".into()], true));
@@ -172,7 +172,7 @@ fn a_fill_is_complete_when_the_heir_has_accepted_what_was_seen() {
     let next = [(NodeId(9), Some(B))].into_iter().collect();
     copying.sending.change(Heirs { next, fill: Some(7), wanted: true, ..Heirs::default() });
     let session = Session::new("c".into(), Some(O));
-    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let work = copying.sending.next_work(|_, _| true).expect("nobody has it");
     let (part, last) = Filling::new(work, &session, None).part(O, &session, None).expect("there is no message");
     let made = copying.sending.made(work, part, last);
     copying.filled.insert(B);
@@ -203,7 +203,7 @@ fn what_was_given_back_is_in_a_copy_until_its_next_owner_is_safe() {
     copying.give_away(O, &[queued(1, true), queued(2, false), queued(3, true)]);
     copying.write_entry(&Entry::Delete { owner: O, item: 3 });
     let session = Session::new("c".into(), Some(O));
-    let work = copying.sending.next_work(|_| true).expect("nobody has it");
+    let work = copying.sending.next_work(|_, _| true).expect("nobody has it");
     let away = copying.away.get(&O);
     let mut filling = Filling::new(work, &session, away);
     let (part, last) = filling.part(O, &session, away).expect("what is in memory");

@@ -13,7 +13,7 @@
 //!
 //! Test to read first: `cluster-tests/tests/durability/handshakes.rs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 use holdfast_raft::Command;
@@ -101,6 +101,7 @@ pub(in crate::shard) struct Aside {
     routing: Option<PromiseKey>,
     reading: Option<PromiseKey>,
     waits_anyway: bool,
+    cover: u64,
 }
 
 /// What [`Keeping::end_route`] leaves to do.
@@ -129,6 +130,10 @@ pub(super) struct Promises {
     /// The message that is being routed or delivered waits for the disk although nothing of it is in the open section: an earlier one has changed what it would, or
     /// what it has changed is in a section that was closed since.
     waits_anyway: bool,
+    /// And for copies of sessions that have it since before the start: up to this.
+    cover: u64,
+    /// What waits for such copies.
+    covers: BTreeMap<u64, Vec<PromiseKey>>,
     /// Parts that were sent back and are not kept yet; sessions that ended meanwhile are dropped once more behind them.
     parts_away: u32,
     ended: Vec<OwnerId>,
@@ -148,7 +153,7 @@ impl Keeping {
     pub fn begin_route(&mut self, route: Route, packet: Option<(OwnerId, PacketId)>) {
         self.close_section();
         self.promises.packet = packet;
-        self.promises.waits_anyway = false;
+        (self.promises.waits_anyway, self.promises.cover) = (false, 0);
         self.promises.route = match route {
             // Nothing waits for the disk: other nodes alone are waited for.
             Route::Whole if !self.defers() => Route::Kept,
@@ -163,7 +168,7 @@ impl Keeping {
     /// A message is about to be delivered for which this leg waits.
     pub fn begin_leg(&mut self, leg: Option<Leg>) {
         if self.promises.route == Route::Unkept {
-            self.promises.waits_anyway = false;
+            (self.promises.waits_anyway, self.promises.cover) = (false, 0);
         }
         self.section.parts |= leg.is_some_and(|leg| leg.parts);
     }
@@ -171,7 +176,9 @@ impl Keeping {
     /// Whether what was delivered for a leg waits although nothing of it is in the open section. What is read in the middle of a route waits with the rest of that.
     fn end_leg(&mut self) -> bool {
         let waits = self.promises.waits_anyway;
-        self.promises.waits_anyway &= self.promises.route != Route::Unkept;
+        if self.promises.route == Route::Unkept {
+            self.promises.waits_anyway = false;
+        }
         waits
     }
 
@@ -185,10 +192,11 @@ impl Keeping {
         let settled = std::mem::take(&mut self.section.settled);
         let section = Section { defers: self.section.defers, settled, ..Section::default() };
         let section = std::mem::replace(&mut self.section, section);
-        let Promises { route, packet, routing, reading, waits_anyway, .. } = &mut self.promises;
+        let Promises { route, packet, routing, reading, waits_anyway, cover, .. } = &mut self.promises;
         let (route, packet) = (std::mem::take(route), packet.take());
         let (routing, reading) = (routing.take(), reading.take());
-        Aside { section, route, packet, routing, reading, waits_anyway: std::mem::take(waits_anyway) }
+        let (waits_anyway, cover) = (std::mem::take(waits_anyway), std::mem::take(cover));
+        Aside { section, route, packet, routing, reading, waits_anyway, cover }
     }
 
     /// Goes on with a route that was set aside.
@@ -202,15 +210,55 @@ impl Keeping {
         }
         (self.section.parts, self.section.coming) = (parts, coming);
         self.section.settled = settled;
-        let Aside { route, packet, routing, reading, waits_anyway, .. } = aside;
+        let Aside { route, packet, routing, reading, waits_anyway, cover, .. } = aside;
         (self.promises.route, self.promises.packet) = (route, packet);
         (self.promises.routing, self.promises.reading) = (routing, reading);
-        self.promises.waits_anyway = waits_anyway;
+        (self.promises.waits_anyway, self.promises.cover) = (waits_anyway, cover);
     }
 
     /// The message that is being routed found nothing to change, because an earlier one has changed it. That may not be kept yet.
     pub fn wait_for_earlier(&mut self) {
         self.promises.waits_anyway = true;
+    }
+
+    /// A session has what is being routed, or asked of it, since before the start. That is stable when its copy has all that the start has found.
+    pub fn wait_for_cover(&mut self, owner: OwnerId) {
+        if let Some(copying) = &mut self.copying {
+            let awaited = copying.cover(owner);
+            // Its copy is made at the end of this turn.
+            self.urgent |= awaited > 0;
+            self.promises.cover = self.promises.cover.max(awaited);
+        }
+    }
+
+    /// `due` happens when everything until now is stable, and what it waits for has its copy.
+    pub fn when_covered(&mut self, due: Due) {
+        let cover = std::mem::take(&mut self.promises.cover);
+        if cover == 0 {
+            return self.when_kept(due);
+        }
+        self.close_section();
+        let promise = self.promises.table.insert(Promise { waits: 1, then: Then::Due(due) }) as PromiseKey;
+        self.when_submitted(Waiting::Promise { promise, stable: true }, true);
+        self.cover_promise(promise, cover);
+    }
+
+    fn cover_promise(&mut self, promise: PromiseKey, cover: u64) {
+        if cover > 0 {
+            self.promises.table[promise as usize].waits += 1;
+            self.promises.covers.entry(cover).or_default().push(promise);
+        }
+    }
+
+    /// What waits for copies that are there now.
+    pub fn take_covered(&mut self) -> Vec<PromiseKey> {
+        let mut taken = Vec::new();
+        let Some(copying) = self.copying.as_mut().filter(|_| !self.promises.covers.is_empty()) else { return taken };
+        let covered = copying.covered();
+        while let Some(of) = self.promises.covers.first_entry().filter(|of| *of.key() <= covered) {
+            taken.extend(of.remove());
+        }
+        taken
     }
 
     /// A leg of the message that is being routed, to another shard, if anybody waits for it.
@@ -262,6 +310,10 @@ impl Keeping {
         }
         let route = std::mem::take(&mut self.promises.route);
         let waits_anyway = std::mem::take(&mut self.promises.waits_anyway);
+        let cover = std::mem::take(&mut self.promises.cover);
+        if cover > 0 && route != Route::Unkept && self.promises.routing.is_none() {
+            self.open_promise();
+        }
         let Some(key) = self.promises.routing.take() else {
             let waits = self.defers() && route != Route::Unkept && (waits_anyway || !self.section.entries.is_empty());
             return match will {
@@ -289,6 +341,8 @@ impl Keeping {
             return Ended::Promised(key);
         }
         promise.then = Then::Due(will.map_or(due, Due::Propose));
+        self.cover_promise(key, cover);
+        let promise = &mut self.promises.table[key as usize];
         if self.section.defers && (waits_anyway || !self.section.entries.is_empty()) {
             promise.waits += 1;
             self.close_section();
@@ -303,6 +357,11 @@ impl Keeping {
         self.promises.route = Route::Unkept;
         let waits_anyway = std::mem::take(&mut self.promises.waits_anyway);
         let waits = self.defers() && (waits_anyway || !self.section.entries.is_empty());
+        let cover = std::mem::take(&mut self.promises.cover);
+        if cover > 0 {
+            let promise = self.promises.routing.unwrap_or_else(|| self.open_promise());
+            self.cover_promise(promise, cover);
+        }
         let (reading, routing) = (self.promises.reading.take(), self.promises.routing.take());
         self.close_section();
         let stable = if self.has_copies() { self.end_half(routing, stable, (waits, true)) } else { Ended::Now };
@@ -375,10 +434,15 @@ impl Shard {
             self.keeping.delete_given(owner, item);
         }
         let waits_anyway = self.keeping.end_leg();
-        let Some(leg) = leg else {
+        let Some(mut leg) = leg else {
             self.keeping.close_section();
             return;
         };
+        if self.keeping.promises.cover > 0
+            && let Some(promise) = leg.stable.take()
+        {
+            self.keeping.when_covered(Due::Reply { shard: leg.shard, promise, stable: true });
+        }
         if leg.parts {
             self.send_parts(leg);
         } else if self.keeping.section.entries.is_empty() && !waits_anyway {

@@ -307,8 +307,15 @@ impl Twins {
     }
 
     fn take_over(&mut self, node: NodeId, client: &str) {
+        let Some(kept) = self.model.sessions.get(client) else { return };
+        let (holder, from) = (kept.holder, kept.from.filter(|_| !kept.open));
+        let undecided =
+            from.is_some_and(|from| self.model.pending(from).contains(&holder) && !self.model.is_whole(from));
+        if undecided {
+            let refused = self.apply(node, acquire(client, false, NEVER_EXPIRES, None));
+            return assert_eq!(refused, Outcome::Refused(Refusal::OrphansPending), "{client} at {node}");
+        }
         let Some(kept) = self.model.sessions.get_mut(client) else { return };
-        let holder = kept.holder;
         kept.open |= node == holder;
         let fits = match self.apply(node, acquire(client, false, NEVER_EXPIRES, None)) {
             Outcome::Acquired { session_present, .. } => session_present && node == holder,

@@ -462,6 +462,62 @@ fn an_heir_that_dies_with_what_it_has_inherited_leaves_it_to_its_own_heirs_who_m
     );
 }
 
+/// Neither at the heir nor elsewhere begins an empty session in the place of one that the dead node may bring back.
+#[test]
+fn nobody_resumes_a_session_before_its_heir_has_said_that_it_has_it_or_not() {
+    let mut state = with_heirs(A, &[B]);
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, A, acquire("z", false, 100, None), "c1 new"),
+            (0, LEADER, restart(A, 1, true), "incarnation 2; a2 up; a's heirs"),
+            (0, LEADER, expire(A, 2), "done; a2 down to b"),
+            (0, B, acquire("x", false, 100, None), "OrphansPending; 1 passed from a to b, perhaps"),
+            (0, C, acquire("x", false, 100, None), "OrphansPending"),
+            (0, C, acquire("z", true, 100, None), "c2 new; 1 passed from a to b, perhaps; ended 1 at b"),
+            (0, LEADER, pass_on(A, 2), "done; 1 passed from a to b, perhaps; a2 passed on"),
+            (0, B, lost("x", 1), "done; moved 1 from b to a"),
+            (0, B, acquire("x", false, 100, None), "missing"),
+            (0, C, acquire("y", false, 100, None), "OrphansPending"),
+            (0, B, inherited(A, 2), "done; a2 has no orphans"),
+            (0, C, acquire("y", false, 100, None), "c2 asks b; c claims 2 of b"),
+            (0, LEADER, restart(A, 2, true), "incarnation 3; a3 up"),
+            (0, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a"),
+        ],
+    );
+}
+
+/// What it owes the dead node is owed to them, and its publishers wait for it.
+#[test]
+fn who_jumps_over_a_death_and_what_has_come_of_it_learns_who_has_inherited() {
+    let mut state = with_heirs(A, &[B, C]);
+    apply(&mut state, 0, A, acquire(&client_of(B, &[B, C]), false, 100, None));
+    apply(&mut state, 0, A, acquire(&client_of(C, &[B, C]), false, 100, None));
+    let behind = state.clone();
+    apply(&mut state, 0, LEADER, expire(A, 1));
+    apply(&mut state, 0, LEADER, pass_on(A, 1));
+    let learned = |state: &ControlState| {
+        let is_of_node = |effect: &Effect| {
+            matches!(effect, Effect::NodeDown { .. } | Effect::OrphansEnded { .. } | Effect::NodeUp { .. })
+        };
+        behind.difference(state).into_iter().filter(is_of_node).collect::<Vec<_>>()
+    };
+    let down = Effect::NodeDown { node: A, incarnation: 1, heirs: vec![B, C] };
+    let ended = Effect::OrphansEnded { node: A, incarnation: 1 };
+    assert_eq!(learned(&state), std::slice::from_ref(&down));
+    apply(&mut state, 0, C, inherited(A, 1));
+    assert_eq!(learned(&state), std::slice::from_ref(&down), "one of them is done already");
+    apply(&mut state, 0, B, inherited(A, 1));
+    assert_eq!(learned(&state), [down.clone(), ended.clone()]);
+    apply(&mut state, 0, LEADER, restart(A, 1, true));
+    assert_eq!(learned(&state)[..2], [down, ended]);
+    apply(&mut state, 0, LEADER, expire(B, 1));
+    let left = Effect::NodeDown { node: A, incarnation: 1, heirs: vec![C] };
+    assert!(learned(&state).contains(&left), "one of them is dead too");
+}
+
 #[test]
 fn what_is_passed_to_a_node_during_its_fill_is_not_in_the_copies() {
     let mut state = with_heirs(A, &[B]);

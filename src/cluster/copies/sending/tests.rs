@@ -65,7 +65,7 @@ fn who_is_no_heir_any_more_is_waited_for_no_longer_and_drops_what_it_has() {
     assert_eq!(sending.stable(), 0, "both are heirs");
     sending.change(heirs(&[C], &[], None));
     assert_eq!(sending.stable(), 1, "it is with the heir that there is");
-    let drop = sending.next_work(|heir| heir != 2).expect("it is to drop the session");
+    let drop = sending.next_work(|heir, _| heir != 2).expect("it is to drop the session");
     assert_eq!((drop.heir, drop.owner, drop.step), (2, O, Step::Drop));
     // When it has room again it accepts all of it.
     let dropped = sending.made(drop, [copied(O, "drop")], true);
@@ -81,10 +81,10 @@ fn a_fill_says_how_far_it_is() {
     sending.add(OwnerId(2), "two".into());
     let far = |sending: &Sending<_>| (sending.lag(2).filled, sending.lag(2).to_fill, sending.lag(2).filled_bytes);
     assert_eq!(far(&sending), (0, 2, 0));
-    let work = sending.next_work(|_| true).unwrap();
+    let work = sending.next_work(|_, _| true).unwrap();
     sending.made(work, [copied(work.owner, "part")], false);
     assert_eq!(far(&sending), (0, 2, 4), "it is on its way");
-    let work = sending.next_work(|_| true).unwrap();
+    let work = sending.next_work(|_, _| true).unwrap();
     sending.made(work, [copied(work.owner, "end")], true);
     assert_eq!(far(&sending), (1, 2, 7));
     sending.begin(OwnerId(3), "three".into());
@@ -110,7 +110,7 @@ fn a_submission_is_stable_when_it_is_kept_here_and_at_the_heir() {
     sending.accepted(2, 2);
     assert_eq!((sending.stable(), sending.unstable_bytes(), sending.lag(2)), (3, 0, Lag::default()));
     assert_eq!(
-        (sending.next_work(|_| true), sending.without_copy()),
+        (sending.next_work(|_, _| true), sending.without_copy()),
         (None, 0),
         "a session that is new has its copy from the start"
     );
@@ -145,7 +145,7 @@ fn nothing_is_stable_while_a_session_has_nobody_and_the_next_heir_gets_the_tail_
     let mut next = heirs(&[B], &[C], Some(7));
     next.base.lose(2);
     assert_eq!(plain(sending.change(next)), [(3, 3, vec!["put 2", "delete 1"])]);
-    let work = sending.next_work(|_| true).expect("it lacks the session");
+    let work = sending.next_work(|_, _| true).expect("it lacks the session");
     assert_eq!((work.heir, work.owner, work.step), (3, O, Step::Begin));
     assert_eq!(make(&mut sending, work, &["begin", "put 2", "complete"], true), ["begin", "put 2", "complete"]);
     assert_eq!(sending.stable(), 1);
@@ -170,24 +170,24 @@ fn both_picks_must_have_it_and_the_old_one_drops_its_copy_in_the_end() {
     assert_eq!(sending.stable(), 0);
     sending.accepted(3, 4);
     assert_eq!(sending.stable(), 2);
-    let work = sending.next_work(|_| true).expect("it lacks the session");
-    assert_eq!(sending.next_work(|_| true), None, "one at a time");
+    let work = sending.next_work(|_, _| true).expect("it lacks the session");
+    assert_eq!(sending.next_work(|_, _| true), None, "one at a time");
     make(&mut sending, work, &["begin"], false);
-    let more = sending.next_work(|_| true).expect("the rest");
+    let more = sending.next_work(|_, _| true).expect("the rest");
     assert_eq!((more.owner, more.step), (O, Step::GoOn));
     assert!(make(&mut sending, work, &["late"], true).is_empty(), "that was asked for earlier");
     make(&mut sending, more, &["put 1", "complete"], true);
     sending.accepted(3, u64::MAX);
     assert_eq!(sending.fill_complete(), Some(4));
     assert!(sending.change(heirs(&[B, C], &[], None)).is_empty());
-    let work = sending.next_work(|_| true).expect("a copy too many");
+    let work = sending.next_work(|_, _| true).expect("a copy too many");
     assert_eq!((work.heir, work.owner, work.step), (2, O, Step::Drop));
     make(&mut sending, work, &["drop"], true);
-    assert_eq!(sending.next_work(|_| true), None);
+    assert_eq!(sending.next_work(|_, _| true), None);
     // The next fill finds everything in its place.
     sending.change(heirs(&[B, C], &[B, C], Some(9)));
     sending.accepted(2, u64::MAX);
-    assert_eq!((sending.next_work(|_| true), sending.fill_complete()), (None, Some(9)));
+    assert_eq!((sending.next_work(|_, _| true), sending.fill_complete()), (None, Some(9)));
 }
 
 #[test]
@@ -215,12 +215,13 @@ fn a_pick_that_was_to_drop_its_copy_begins_it_anew() {
     sending.begin(O, client_of(&[B, C]));
     sending.change(heirs(&[B], &[], None));
     sending.change(heirs(&[B, C], &[], None));
-    let work = sending.next_work(|_| true).expect("a copy too many at B");
+    let work = sending.next_work(|_, _| true).expect("a copy too many at B");
     assert_eq!(work.step, Step::Drop);
     submit(&mut sending, 1, &["put 1"]);
     assert_eq!(plain(sending.change(heirs(&[B], &[], None))).len(), 1);
     assert!(make(&mut sending, work, &["drop"], true).is_empty(), "the tail would go with it");
-    let steps: Vec<_> = std::iter::from_fn(|| sending.next_work(|_| true)).map(|work| (work.heir, work.step)).collect();
+    let steps: Vec<_> =
+        std::iter::from_fn(|| sending.next_work(|_, _| true)).map(|work| (work.heir, work.step)).collect();
     assert_eq!(steps, [(2, Step::Begin), (3, Step::Drop)]);
 }
 
@@ -242,18 +243,73 @@ fn a_fill_waits_while_its_heir_has_much_to_accept() {
     sending.change(heirs(&[], &[B], Some(1)));
     sending.add(O, "c".into());
     sending.add(OwnerId(2), "d".into());
-    let work = sending.next_work(|_| true).expect("the first one");
+    let work = sending.next_work(|_, _| true).expect("the first one");
     let large = |owner| Copied { bytes: FRAME_BYTES, ..copied(owner, "complete") };
     let frames = sending.made(work, (0..16).map(|_| large(O)), true);
     assert_eq!(frames.len(), 16, "none of them is much longer than a frame should be");
-    assert_eq!(sending.next_work(|_| true), None);
+    assert_eq!(sending.next_work(|_, _| true), None);
     sending.accepted(2, frames[0].number);
-    let work = sending.next_work(|_| true).expect("there is room");
+    let work = sending.next_work(|_, _| true).expect("there is room");
     assert_eq!(work.owner, OwnerId(2));
     sending.submit(1, [copied(OwnerId(2), "drop")]);
     assert!(sending.made(work, [large(OwnerId(2))], true).is_empty(), "it has ended");
     sending.accepted(2, u64::MAX);
     assert_eq!(sending.fill_complete(), Some(1));
+}
+
+/// A kill may have cut off what was on its way to the heir.
+#[test]
+fn what_was_found_at_a_start_counts_when_the_heir_has_all_of_its_session() {
+    let mut sending = Sending::default();
+    let (other, new) = (OwnerId(2), OwnerId(3));
+    sending.add(O, "c".into());
+    sending.add(other, "d".into());
+    assert_eq!((sending.cover(O), sending.covered()), (0, 0), "there is no other node");
+    sending.add(new, "e".into());
+    sending.change(heirs(&[B], &[B, C], Some(7)));
+    assert_eq!(sending.cover(OwnerId(9)), 0, "there is no such one");
+    assert_eq!((sending.cover(new), sending.cover(other), sending.cover(new), sending.covered()), (1, 2, 1, 0));
+    let mut last = 0;
+    let owners: Vec<_> = std::iter::from_fn(|| {
+        // Whatever else there is no room for.
+        let work = sending.next_work(|heir, awaited| heir == 2 && awaited)?;
+        assert!(sending.made(work, [copied(work.owner, "part")], false).len() == 1);
+        let work = sending.next_work(|heir, awaited| heir == 2 && awaited).expect("the rest");
+        last = sending.made(work, [copied(work.owner, "complete")], true)[0].number;
+        Some(work.owner)
+    })
+    .collect();
+    assert_eq!((owners, sending.covered()), (vec![new, other], 0), "it is on its way");
+    sending.accepted(2, last - 1);
+    assert_eq!((sending.covered(), sending.cover(new)), (1, 0));
+    sending.submit(1, [copied(other, "drop")]);
+    assert_eq!(sending.covered(), 2, "it has ended");
+}
+
+#[test]
+fn nobody_but_who_inherits_next_covers_what_was_found_and_what_is_lost_does_not_count() {
+    let mut sending = Sending::default();
+    sending.add(O, client_of(&[B, C]));
+    sending.change(heirs(&[B], &[B, C], Some(7)));
+    let fill = |sending: &mut Sending<&'static str>, of: Slot| {
+        let work = sending.next_work(|heir, _| heir == of).expect("it lacks the session");
+        sending.made(work, [copied(O, "complete")], true)[0].number
+    };
+    assert_eq!(sending.cover(O), 1);
+    let (at_next, at_base) = (fill(&mut sending, 3), fill(&mut sending, 2));
+    sending.accepted(3, at_next);
+    assert_eq!(sending.covered(), 0);
+    sending.lose(2);
+    sending.accepted(2, at_base);
+    assert_eq!(sending.covered(), 1, "it is the only one left");
+    sending.add(OwnerId(2), client_of(&[B, C]));
+    assert_eq!(sending.cover(OwnerId(2)), 2);
+    let work = sending.next_work(|_, _| true).expect("it lacks the session");
+    let lost = sending.made(work, [copied(OwnerId(2), "complete")], true)[0].number;
+    sending.change(heirs(&[B], &[], None));
+    sending.change(heirs(&[], &[C], Some(8)));
+    sending.accepted(3, lost);
+    assert_eq!(sending.covered(), 1, "it is to be sent anew");
 }
 
 #[test]
@@ -314,7 +370,7 @@ fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
     sending.begin(O, "c".into());
     sending.add(OwnerId(2), "d".into());
     assert!(submit(&mut sending, 1, &["pass 1"]).is_empty());
-    let work = sending.next_work(|_| true).expect("it lacks the other session");
+    let work = sending.next_work(|_, _| true).expect("it lacks the other session");
     assert_eq!(make(&mut sending, work, &["begin", "complete"], true), ["pass 1", "begin", "complete"]);
     assert!(submit(&mut sending, 2, &["pass 2"]).is_empty());
     assert_eq!(submit(&mut sending, 3, &["delete 1"]), [], "it follows what is held");
@@ -339,7 +395,7 @@ fn who_is_filled_hears_of_every_deletion() {
     sending.accepted(2, u64::MAX);
     sending.kept(3);
     assert_eq!(plain(sending.released())[0].2, ["pass 1", "pass 2", "delete 2"]);
-    let work = sending.next_work(|_| true).expect("it lacks the session");
+    let work = sending.next_work(|_, _| true).expect("it lacks the session");
     make(&mut sending, work, &["begin", "complete"], true);
     assert!(submit(&mut sending, 4, &["pass 3"]).is_empty());
     assert!(submit(&mut sending, 5, &["delete 3"]).is_empty());
@@ -544,7 +600,7 @@ impl World {
                 self.next = Some((self.number, self.live.keys().copied().collect()));
                 self.tell();
             }
-            Op::Ask => self.asked.extend(self.sending.next_work(|_| true)),
+            Op::Ask => self.asked.extend(self.sending.next_work(|_, _| true)),
             Op::Work(all) => self.work(all),
             Op::Filled => self.filled(),
         }
@@ -641,7 +697,7 @@ impl World {
 
     /// Makes the next part of what some heir lacks: one item, or `all`.
     fn work(&mut self, all: bool) {
-        self.asked.extend(self.sending.next_work(|_| true));
+        self.asked.extend(self.sending.next_work(|_, _| true));
         let Some(work) = self.asked.pop_front() else {
             return;
         };
