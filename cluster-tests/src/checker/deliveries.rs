@@ -63,8 +63,6 @@ pub(super) struct Deliveries {
     open: HashMap<MessageId, Open>,
     /// What came with QoS 2, to each session as long as it lasts.
     once: HashMap<Debtor, HashSet<MessageId>>,
-    /// Nodes may die that keep the only copy of what they know: a message may come twice then, at QoS 2 too.
-    pub(super) one_copy: bool,
     received: usize,
 }
 
@@ -239,15 +237,13 @@ impl Deliveries {
         if !debtors.iter().any(|debtor| matches!(debtor, Debtor::Share(_))) {
             let key = (message.publisher.clone(), copy.topic.to_owned(), publication.qos);
             let progress = entry.progress.entry(key).or_default();
-            let again = self.one_copy;
-            let repeats = again || publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
-            let late = again || (publication.resent && copy.qos < 2);
+            let repeats = publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
+            let late = publication.resent && copy.qos < 2;
             *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
             if let Some(what) = progress.advance(message.number, repeats, late) {
                 wrong(&what);
             } else if !publication.resent
                 && let Some(latest) = progress.advance_here(message.number)
-                && !(self.one_copy && latest == message.number)
             {
                 wrong(&format!("behind {latest} on one connection, and its publisher sent it once [MQTT-4.6.0-1]"));
             }
@@ -257,7 +253,7 @@ impl Deliveries {
                 open.debts.remove(&debtor);
             }
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
-            if copy.qos == 2 && !first && !self.one_copy {
+            if copy.qos == 2 && !first {
                 wrong("QoS 2, and it came before");
             }
         }

@@ -52,13 +52,6 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// For a cluster whose nodes die and keep the only copies of their sessions.
-    pub fn of_one_copy() -> Checker {
-        let mut checker = Checker::default();
-        checker.deliveries.one_copy = true;
-        checker
-    }
-
     /// Reads what the history has more than at the last time.
     pub fn read(&mut self, history: &History) {
         for event in history.since(self.place) {
