@@ -52,6 +52,13 @@ pub struct Checker {
 }
 
 impl Checker {
+    /// For a cluster whose nodes are killed and start again at once: a Will, to a topic that begins so, which a node was publishing then is published once more by it.
+    pub fn of_killed_nodes(wills: &'static str) -> Checker {
+        let mut checker = Checker::default();
+        checker.deliveries.twice = Some(wills);
+        checker
+    }
+
     /// Reads what the history has more than at the last time.
     pub fn read(&mut self, history: &History) {
         for event in history.since(self.place) {
