@@ -47,12 +47,13 @@ pub enum CopyEntry {
         client_id: Arc<str>,
         began: u64,
     },
-    /// The item is there, with this value; without a body it keeps the one that it has.
+    /// The item is there, with this value; without a body it keeps the one that it has. `ahead`: a later frame has that message for other sessions of the home.
     Put {
         owner: OwnerId,
         item: ItemId,
         value: Value,
         body: Option<Arc<Message>>,
+        ahead: bool,
     },
     Delete {
         owner: OwnerId,
@@ -66,7 +67,7 @@ pub enum CopyEntry {
     Complete {
         owner: OwnerId,
     },
-    /// The sessions of the home have this message and all before it in its stream. Of messages that come as bodies it is understood.
+    /// The sessions of the home have this message and all before it in its stream. Of messages that come as bodies and are not ahead it is understood.
     Seen {
         id: MessageId,
     },

@@ -3,7 +3,8 @@
 //! ```text
 //! u8 version | entries
 //! Begin:    u8 1 | u64 owner | blob header
-//! Put:      u8 2 | u64 owner | u64 item | blob value | u8 0 (no body), 1 (that of the Put before) or 2 and blob body
+//! Put:      u8 2 | u64 owner | u64 item | blob value | u8 0 (no body), 1 (that of the Put before), 2 and blob body, or 3 and the blob of a body that
+//!           is ahead
 //! Delete:   u8 3 | u64 owner | u64 item
 //! Drop:     u8 4 | u64 owner
 //! Complete: u8 5 | u64 owner
@@ -42,14 +43,15 @@ const SEEN: u8 = 6;
 const NO_BODY: u8 = 0;
 const SAME_BODY: u8 = 1;
 const NEW_BODY: u8 = 2;
+const BODY_AHEAD: u8 = 3;
 
 /// Makes one frame's entries.
 #[derive(Debug)]
 pub struct CopyWriter {
     out: Vec<u8>,
     now: u64,
-    /// The last body that was written.
-    body: Option<BodyId>,
+    /// The last body that was written, and as what.
+    body: Option<(BodyId, u8)>,
 }
 
 impl CopyWriter {
@@ -60,6 +62,15 @@ impl CopyWriter {
 
     /// What the storage is told of a session. The header begins a copy, which forgets an older one; without its header nothing is left of it.
     pub fn entry(&mut self, entry: &Entry) {
+        self.write(entry, NEW_BODY);
+    }
+
+    /// The same, if a later frame has the message of the entry for other sessions.
+    pub fn entry_ahead(&mut self, entry: &Entry) {
+        self.write(entry, BODY_AHEAD);
+    }
+
+    fn write(&mut self, entry: &Entry, kind: u8) {
         match entry {
             Entry::Put { owner, item: HEADER, value, .. } => {
                 self.head(BEGIN, *owner);
@@ -73,10 +84,10 @@ impl CopyWriter {
                 items::change_expiry(&mut self.out[start..], |at| at.saturating_sub(now));
                 match body {
                     None => self.out.u8(NO_BODY),
-                    Some(body) if self.body == Some(body.id()) => self.out.u8(SAME_BODY),
+                    Some(body) if self.body == Some((body.id(), kind)) => self.out.u8(SAME_BODY),
                     Some(body) => {
-                        self.body = Some(body.id());
-                        self.out.u8(NEW_BODY);
+                        self.body = Some((body.id(), kind));
+                        self.out.u8(kind);
                         let start = self.blob(|out| body.encode(out));
                         message::change_expiry(&mut self.out[start..], |at| at.saturating_sub(now));
                     }
@@ -160,8 +171,8 @@ pub fn read_copy(entries: &[u8], now: u64) -> Result<Vec<CopyEntry>, MalformedCo
 struct Reader<'a> {
     source: Source<'a>,
     now: u64,
-    /// The last body that came.
-    body: Option<Arc<Message>>,
+    /// The last body that came, and whether it is ahead.
+    body: Option<(Arc<Message>, bool)>,
 }
 
 impl Reader<'_> {
@@ -203,17 +214,18 @@ impl Reader<'_> {
         }
         let mut value = Value::from_slice(bytes);
         items::change_expiry(&mut value, |left| self.now.saturating_add(left));
-        Ok(CopyEntry::Put { owner, item, value, body })
+        let (body, ahead) = body.map_or((None, false), |(body, ahead)| (Some(body), ahead));
+        Ok(CopyEntry::Put { owner, item, value, body, ahead })
     }
 
-    fn body(&mut self) -> Result<Option<Arc<Message>>, MalformedCopy> {
+    fn body(&mut self) -> Result<Option<(Arc<Message>, bool)>, MalformedCopy> {
         match self.source.u8().ok_or(CUT_OFF)? {
             NO_BODY => return Ok(None),
             SAME_BODY => {}
-            NEW_BODY => {
+            kind @ (NEW_BODY | BODY_AHEAD) => {
                 let body = self.source.blob().ok_or(CUT_OFF)?;
                 let message = wire::decode_body(body, self.now).ok_or(MalformedCopy("not a message"))?;
-                self.body = Some(Arc::new(message));
+                self.body = Some((Arc::new(message), kind == BODY_AHEAD));
             }
             _ => return Err(MalformedCopy("a body of a kind that this node does not know")),
         }

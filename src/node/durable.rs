@@ -357,7 +357,8 @@ impl Found {
             match header {
                 CopyHeader::Session { owner: at_home, client_id, began, complete, .. } => {
                     let items = items.into_iter().map(|item| (item.item, item.value)).collect();
-                    let copied = Copied { owner, client_id, began, complete, items, wills: Vec::new() };
+                    let (wills, ahead) = (Vec::new(), Vec::new());
+                    let copied = Copied { owner, client_id, began, complete, items, wills, ahead };
                     let older = copies.restore_session(home, at_home, copied);
                     entries.extend(older.map(|owner| Entry::Drop { owner }));
                 }

@@ -122,7 +122,8 @@ fn effect_of(entry: &Entry) -> Effect {
     match entry {
         entry if ends(entry) => Effect::End,
         Entry::Put { item, value, body, .. } => {
-            Effect::Put { item: *item, passing: body.is_some() && journal::is_passing(value) }
+            let passing = body.is_some() && journal::is_passing(value);
+            Effect::Put { item: *item, passing, body: body.as_ref().map(|body| body.id()) }
         }
         Entry::Delete { item, .. } => Effect::Delete { item: *item },
         Entry::Drop { .. } => Effect::End,
@@ -260,6 +261,10 @@ impl Copying {
     /// The bytes of a frame. What its heir has to hear first of a session is put in front.
     fn encode(&mut self, frame: &Frame<Piece>, now: u64) -> Vec<u8> {
         let mut writer = CopyWriter::new(now);
+        let is_ahead = |entry: &Entry| match entry {
+            Entry::Put { body: Some(body), .. } => frame.ahead.contains(&body.id()),
+            _ => false,
+        };
         for piece in &frame.entries {
             let owner = match piece {
                 Piece::Entry(entry) if ends(entry) => None,
@@ -274,6 +279,7 @@ impl Copying {
                 writer.entry(&header(owner, client_id, *began));
             }
             match piece {
+                Piece::Entry(entry) if is_ahead(entry) => writer.entry_ahead(entry),
                 Piece::Entry(entry) => writer.entry(entry),
                 Piece::Complete(owner) => writer.complete(*owner),
                 Piece::Seen(id) => writer.seen(*id),

@@ -176,6 +176,13 @@ impl Heir {
     }
 }
 
+/// What a session had seen where it was, of which all sessions there had seen so much.
+pub(super) fn seen_by(copied: &Copied, all: &Arc<Seen>) -> Arc<Seen> {
+    let mut seen = all.clone();
+    copied.ahead.iter().for_each(|id| Arc::make_mut(&mut seen).note(*id));
+    seen
+}
+
 /// While the home lives.
 impl Shard {
     pub(super) fn restore_copies(&mut self, copies: Copies) {
@@ -310,7 +317,8 @@ impl Shard {
             of_all.push(seen.clone());
             for copied in sessions {
                 let shard = usize::from(self.shared.shard_of(&copied.client_id));
-                of_shards[shard].push(Found { copied, seen: seen.clone() });
+                let seen = seen_by(&copied, &seen);
+                of_shards[shard].push(Found { copied, seen });
             }
         }
         for (shard, found) in (0..).zip(of_shards) {

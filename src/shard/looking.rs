@@ -17,6 +17,7 @@ use crate::session::Seen;
 use crate::subscriptions::ShardId;
 
 use super::Shard;
+use super::heir::seen_by;
 use super::keeping::Due;
 use super::mailbox::{Event, Turned};
 
@@ -75,7 +76,7 @@ impl Shard {
                 seen.into_iter().for_each(|id| of_home.note(id));
             }
             let seen = Arc::new(of_home);
-            found.extend(sessions.into_iter().map(|copied| Found { copied, seen: seen.clone() }));
+            found.extend(sessions.into_iter().map(|copied| Found { seen: seen_by(&copied, &seen), copied }));
         }
         self.mail_or_keep(by, Event::Copies { of: Way::Searched(search), found, seen: Vec::new() });
     }

@@ -17,6 +17,7 @@ mod exactly_once;
 mod failover;
 mod faults;
 mod full_disk;
+mod half_there;
 mod hopping;
 mod inheriting;
 mod intruders;

@@ -8,11 +8,12 @@
 //! - A frame counts once, however often it comes: its number is written down with it, and numbers of a home grow, also over its restarts.
 //! - A copy that is complete has what the home had when it sent the last frame; so the home begins a copy anew whenever an heir may have missed something.
 //! - What was complete when it is begun anew stays beside the new copy, and follows what comes, until that is complete: a home may die while it fills its heir again.
+//! - The sessions of a home have seen its streams up to what the last frame has wholly brought: a message that goes on in a later frame is *ahead*, and known for each session that has it.
 //! - Nothing is written of an owner that was not begun, and no item deleted that is not there: the storage would wait for it.
 //!
 //! Test to read first: `tests::a_copy_is_begun_filled_and_followed`; then `tests::a_complete_copy_is_what_its_home_had`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -29,6 +30,9 @@ use super::{CopyEntry, CopyHeader, Home};
 /// About what an item takes in memory beside its value, and a session beside its items.
 const ITEM_BYTES: usize = 64;
 const SESSION_BYTES: usize = 256;
+
+/// Beyond so many messages that are ahead, one for each session that has it, the oldest are forgotten, and may come twice. There are more only if one message is for more sessions of one home.
+const AHEAD_MAX: usize = 1 << 20;
 
 /// What the own storage has to hear.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub struct Copied {
     pub items: BTreeMap<ItemId, Value>,
     /// The Wills that the session has had, also if it has them no more. Known when it is taken, of what has come since this node has started.
     pub wills: Vec<WillName>,
+    /// Messages that it has, or has had, although others of its home may not. As the Wills.
+    pub ahead: Vec<MessageId>,
 }
 
 impl Copied {
@@ -115,6 +121,8 @@ struct OfHome {
     /// The number of the last frame that counts.
     up_to: u64,
     streams: HashMap<(u64, u16), Stream>,
+    /// What owners at home have beyond that.
+    ahead: VecDeque<(OwnerId, MessageId)>,
     /// By their owners at home.
     sessions: HashMap<OwnerId, Copied>,
     /// The copies, all of them complete, of those that were begun anew and are not complete.
@@ -135,6 +143,21 @@ impl OfHome {
     /// The last message of each stream, in no order.
     fn seen(&self) -> Vec<MessageId> {
         self.streams.iter().map(|(&(node, shard), stream)| stream.id(node, shard)).collect()
+    }
+
+    /// Whether all sessions have the message.
+    fn has_seen(&self, id: MessageId) -> bool {
+        self.streams.get(&(id.node, id.shard)).is_some_and(|stream| id.sequence <= stream.sequence)
+    }
+
+    fn note_ahead(&mut self, owner: OwnerId, id: MessageId) {
+        if self.has_seen(id) {
+            return;
+        }
+        self.ahead.push_back((owner, id));
+        if self.ahead.len() > AHEAD_MAX {
+            self.ahead.pop_front();
+        }
     }
 
     /// Takes out what there is of a session.
@@ -236,7 +259,11 @@ impl Copies {
         let taken = of_node.map(|(_, of_home)| Taken {
             streams_owner: of_home.owner,
             seen: of_home.seen(),
-            sessions: with_wills(of_home.sessions.into_iter().chain(of_home.earlier), &of_home.wills),
+            sessions: with_what_they_had(
+                of_home.sessions.into_iter().chain(of_home.earlier),
+                &of_home.wills,
+                &of_home.ahead,
+            ),
         });
         taken.collect()
     }
@@ -246,10 +273,10 @@ impl Copies {
         let mut taken = Vec::new();
         for (home, of_home) in &mut self.homes {
             let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
-            let OfHome { sessions, earlier, wills, .. } = of_home;
+            let OfHome { sessions, earlier, wills, ahead, .. } = of_home;
             let of_it =
                 [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
-            let sessions = with_wills(of_it, wills);
+            let sessions = with_what_they_had(of_it, wills, ahead);
             if !sessions.is_empty() {
                 of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
                 taken.push((home.node, Taken { streams_owner: None, seen: of_home.seen(), sessions }));
@@ -299,12 +326,21 @@ impl Copies {
 }
 
 /// By their owners at home.
-fn with_wills(sessions: impl Iterator<Item = (OwnerId, Copied)>, wills: &WillsHad) -> Vec<Copied> {
-    let of_owners = wills.by_owner();
+fn with_what_they_had(
+    sessions: impl Iterator<Item = (OwnerId, Copied)>,
+    wills: &WillsHad,
+    ahead: &VecDeque<(OwnerId, MessageId)>,
+) -> Vec<Copied> {
+    let wills = wills.by_owner();
+    let mut messages = HashMap::<OwnerId, Vec<MessageId>>::new();
+    ahead.iter().for_each(|(owner, id)| messages.entry(*owner).or_default().push(*id));
     // Of two copies of a session either may be the one that is entered.
-    sessions
-        .map(|(at_home, copied)| Copied { wills: of_owners.get(&at_home).cloned().unwrap_or_default(), ..copied })
-        .collect()
+    let sessions = sessions.map(|(at_home, copied)| {
+        let wills = wills.get(&at_home).cloned().unwrap_or_default();
+        let ahead = messages.get(&at_home).cloned().unwrap_or_default();
+        Copied { wills, ahead, ..copied }
+    });
+    sessions.collect()
 }
 
 /// One frame while its entries are taken.
@@ -320,9 +356,11 @@ impl Frame<'_> {
     fn take(&mut self, entry: CopyEntry, new_owner: &mut impl FnMut() -> OwnerId) {
         match entry {
             CopyEntry::Begin { owner, client_id, began } => self.begin(owner, new_owner(), client_id, began),
-            CopyEntry::Put { owner, item, value, body } => {
-                if let Some(message) = &body {
-                    self.note(message.id);
+            CopyEntry::Put { owner, item, value, body, ahead } => {
+                match &body {
+                    Some(message) if ahead => self.of_home.note_ahead(owner, message.id),
+                    Some(message) => self.note(message.id),
+                    None => {}
                 }
                 self.put(owner, item, value, body);
             }
@@ -344,8 +382,15 @@ impl Frame<'_> {
             }
             None => {}
         }
-        let copied =
-            Copied { owner: own, client_id, began, complete: false, items: BTreeMap::new(), wills: Vec::new() };
+        let copied = Copied {
+            owner: own,
+            client_id,
+            began,
+            complete: false,
+            items: BTreeMap::new(),
+            wills: Vec::new(),
+            ahead: Vec::new(),
+        };
         self.writes.push(copied.write_header(self.home, owner));
         self.of_home.bytes += copied.bytes();
         self.of_home.sessions.insert(owner, copied);
@@ -413,6 +458,11 @@ impl Frame<'_> {
     fn end(mut self, sequence: u64, new_owner: &mut impl FnMut() -> OwnerId) -> Vec<Write> {
         self.of_home.up_to = sequence;
         let owner = *self.of_home.owner.get_or_insert_with(new_owner);
+        if !self.moved.is_empty() && !self.of_home.ahead.is_empty() {
+            let mut ahead = std::mem::take(&mut self.of_home.ahead);
+            ahead.retain(|(_, id)| !self.of_home.has_seen(*id));
+            self.of_home.ahead = ahead;
+        }
         for (node, shard) in self.moved {
             if let Some(stream) = self.of_home.streams.get(&(node, shard)) {
                 self.writes.push(Write::Stream { owner, item: stream.item, id: stream.id(node, shard) });

@@ -6,6 +6,9 @@
 //! A message that its subscriber has been sent may be acknowledged, and its item deleted, before it is kept here. So it is *held*, with what follows for the same heir, until
 //! it is kept and the heir has accepted what it was sent before, as what comes while a disk is busy waits for its next sync anyway; or until something comes that does not pass.
 //!
+//! An heir takes a message that it has for one of the sessions as seen by all of them. So none is held for one that is written for another; and a frame says which messages go on in a
+//! later one: of these the heir knows, until that has come, for each session whether it has it.
+//!
 //! | what | how |
 //! | --- | --- |
 //! | stable | the submission is kept here and accepted by every heir that got part of it. An owner without a pick, while another node is live, has nobody yet: its entries wait |
@@ -30,9 +33,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{NodeId, heir_of};
-use holdfast_storage::{ItemId, OwnerId};
+use holdfast_storage::{BodyId, ItemId, OwnerId};
 
 use covering::Cover;
 use held::Held;
@@ -99,10 +102,11 @@ pub struct Copied<E> {
 /// What becomes of the owner with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It has the item. `passing`: its client has been sent it, and it is gone as soon as that acknowledges.
+    /// It has the item. `passing`: its client has been sent it, and it is gone as soon as that acknowledges. `body`: the message that comes with it.
     Put {
         item: ItemId,
         passing: bool,
+        body: Option<BodyId>,
     },
     /// It has not.
     Delete {
@@ -119,7 +123,51 @@ pub struct Frame<E> {
     pub heir: Slot,
     pub number: u64,
     pub entries: Vec<E>,
+    /// The messages in it that a later one has for other owners.
+    pub ahead: HashSet<BodyId>,
     bytes: usize,
+}
+
+/// Frames that are made together.
+struct Batch<E> {
+    frames: Vec<Frame<E>>,
+    /// The messages in them, each with the place of the last frame for that heir that has it.
+    messages: HashMap<(Slot, BodyId), usize>,
+}
+
+impl<E> Default for Batch<E> {
+    fn default() -> Self {
+        Self { frames: Vec::new(), messages: HashMap::new() }
+    }
+}
+
+impl<E> Batch<E> {
+    /// Whether an heir gets the message for another owner.
+    fn has(&self, heir: Slot, effect: Effect) -> bool {
+        let Effect::Put { body: Some(body), .. } = effect else { return false };
+        self.messages.contains_key(&(heir, body))
+    }
+
+    /// The place of the frame for an heir in which there is room.
+    fn open(&self, heir: Slot) -> Option<usize> {
+        let last = self.frames.iter().rposition(|frame| frame.heir == heir);
+        last.filter(|at| self.frames[*at].bytes < FRAME_BYTES)
+    }
+
+    fn push(&mut self, heir: Slot, number: u64) -> usize {
+        self.frames.push(Frame { heir, number, entries: Vec::new(), ahead: HashSet::new(), bytes: 0 });
+        self.frames.len() - 1
+    }
+
+    /// Notes that the frame at that place has the message of an entry.
+    fn note(&mut self, at: usize, effect: Effect) {
+        if let Effect::Put { body: Some(body), .. } = effect
+            && let Some(before) = self.messages.insert((self.frames[at].heir, body), at)
+            && before != at
+        {
+            self.frames[before].ahead.insert(body);
+        }
+    }
 }
 
 /// What is to be made for an heir and given to [`Sending::made`].
@@ -341,7 +389,7 @@ impl<E: Clone> Sending<E> {
 
     /// What a turn has written down, in order. Entries of other owners are left out.
     pub fn submit(&mut self, submission: u64, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
-        let mut frames = Vec::new();
+        let mut batch = Batch::default();
         for copied in entries {
             let Some(&Owner { picks, complete, last_item, .. }) = self.owners.get(&copied.owner) else {
                 continue;
@@ -358,12 +406,12 @@ impl<E: Clone> Sending<E> {
             for heir in slots_of(picks) {
                 // Who is being filled may have an older copy too, and has to hear of every deletion.
                 let known = if complete >> heir & 1 == 1 { last_item } else { ItemId::MAX };
-                self.send(&mut frames, heir, submission, &copied, known);
+                self.send(&mut batch, heir, submission, &copied, known);
             }
             self.tail_bytes += copied.bytes;
             self.tail.push_back((submission, copied));
         }
-        frames
+        batch.frames
     }
 
     /// Whether a pick must be told that the copy of an owner begins, in front of what it is sent next. It may have an older one, or none, and takes nothing for that.
@@ -387,42 +435,40 @@ impl<E: Clone> Sending<E> {
     }
 
     /// Holds an entry, or writes it, behind what is held. `known`: the last item of the owner that the heir may have.
-    fn send(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: u64, copied: &Copied<E>, known: ItemId) {
+    fn send(&mut self, batch: &mut Batch<E>, heir: Slot, submission: u64, copied: &Copied<E>, known: ItemId) {
         let held = &mut self.streams.entry(heir).or_default().held;
         let is_new = |item: ItemId| item > known;
         let holds = match copied.effect {
             // The heir has nothing of an item that was held from its first entry on.
             Effect::Delete { item } if is_new(item) && held.cancel(copied.owner, item) => return,
             Effect::Delete { .. } => !held.is_empty(),
-            Effect::Put { item, passing } => passing && (is_new(item) || !held.is_empty()),
+            Effect::Put { .. } if batch.has(heir, copied.effect) => false,
+            Effect::Put { item, passing, .. } => passing && (is_new(item) || !held.is_empty()),
             Effect::End | Effect::Other => false,
         };
         if holds && !held.is_full() {
             return held.push(submission, copied.clone());
         }
-        self.release(frames, heir, u64::MAX);
-        self.write(frames, heir, Some(submission), copied);
+        self.release(batch, heir, u64::MAX);
+        self.write(batch, heir, Some(submission), copied);
     }
 
     /// Writes what is held and not of a later submission than `up_to`.
-    fn release(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, up_to: u64) {
+    fn release(&mut self, batch: &mut Batch<E>, heir: Slot, up_to: u64) {
         while let Some((submission, copied)) = self.streams.get_mut(&heir).and_then(|stream| stream.held.pop(up_to)) {
-            self.write(frames, heir, Some(submission), &copied);
+            self.write(batch, heir, Some(submission), &copied);
         }
     }
 
-    fn write(&mut self, frames: &mut Vec<Frame<E>>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
+    fn write(&mut self, batch: &mut Batch<E>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
         let stream = self.streams.entry(heir).or_default();
-        let open = frames.iter_mut().rev().find(|frame| frame.heir == heir).filter(|open| open.bytes < FRAME_BYTES);
-        let frame = match open {
-            Some(open) => open,
-            None => {
-                self.number += 1;
-                stream.send(self.number, submission);
-                frames.push(Frame { heir, number: self.number, entries: Vec::new(), bytes: 0 });
-                frames.last_mut().expect("it was just pushed")
-            }
-        };
+        let at = batch.open(heir).unwrap_or_else(|| {
+            self.number += 1;
+            stream.send(self.number, submission);
+            batch.push(heir, self.number)
+        });
+        batch.note(at, copied.effect);
+        let frame = &mut batch.frames[at];
         frame.entries.push(copied.entry.clone());
         // That the copy begins may be said in front of it.
         let mut owner = self.owners.get_mut(&copied.owner);
@@ -450,24 +496,24 @@ impl<E: Clone> Sending<E> {
             |owner: &OwnerId, owners: &HashMap<OwnerId, Owner>| owners.get(owner).map_or(0, |owner| owner.picks);
         let before: HashMap<OwnerId, u64> =
             self.tail.iter().map(|(_, copied)| (copied.owner, picks(&copied.owner, &self.owners))).collect();
-        let mut released = Vec::new();
+        let mut released = Batch::default();
         for heir in self.streams.keys().copied().collect::<Vec<_>>() {
             self.release(&mut released, heir, u64::MAX);
         }
         self.heirs = heirs;
         self.pick_anew();
         self.wait_for_heirs_alone();
-        let mut frames = Vec::new();
+        let mut batch = Batch::default();
         let tail = std::mem::take(&mut self.tail);
         for (submission, copied) in &tail {
             let new = picks(&copied.owner, &self.owners) & !before[&copied.owner];
-            slots_of(new).for_each(|heir| self.write(&mut frames, heir, Some(*submission), copied));
+            slots_of(new).for_each(|heir| self.write(&mut batch, heir, Some(*submission), copied));
         }
         self.tail = tail;
         self.look_for_homeless();
         // The tail begins with earlier submissions, which no frame has behind later ones.
-        released.append(&mut frames);
-        released
+        released.frames.append(&mut batch.frames);
+        released.frames
     }
 
     /// What others have not accepted is with those who are heirs now, or has nobody.
@@ -577,11 +623,11 @@ impl<E: Clone> Sending<E> {
 
     /// Writes what need not be held any more. To be asked for at the end of a turn, when the acknowledgements are in that have come meanwhile.
     pub fn released(&mut self) -> Vec<Frame<E>> {
-        let mut frames = Vec::new();
+        let mut batch = Batch::default();
         let released = self.streams.iter().filter(|(_, stream)| stream.is_released(self.kept));
         let heirs: Vec<Slot> = released.map(|(heir, _)| *heir).collect();
-        heirs.into_iter().for_each(|heir| self.release(&mut frames, heir, self.kept));
-        frames
+        heirs.into_iter().for_each(|heir| self.release(&mut batch, heir, self.kept));
+        batch.frames
     }
 
     fn settle(&mut self) {

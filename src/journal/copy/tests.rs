@@ -102,6 +102,22 @@ fn a_session_without_its_header_is_gone() {
 }
 
 #[test]
+fn a_message_that_goes_on_in_a_later_frame_says_so_for_each_session() {
+    let (first, second) = (message(1, None), message(2, None));
+    let mut writer = CopyWriter::new(HERE);
+    writer.entry(&put(1, value(&second, 0), Some(&second)));
+    writer.entry_ahead(&put(2, value(&first, 0), Some(&first)));
+    writer.entry_ahead(&put(3, value(&first, 0), Some(&first)));
+    writer.entry(&put(4, value(&first, 0), Some(&first)));
+    let read = read_copy(&writer.finish(), THERE).unwrap();
+    let ahead = read.iter().map(|entry| match entry {
+        CopyEntry::Put { ahead, body: Some(_), .. } => *ahead,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(ahead.collect::<Vec<_>>(), [false, true, true, false]);
+}
+
+#[test]
 fn a_message_for_many_sessions_travels_once() {
     let (first, second) = (message(1, None), message(2, None));
     let accepted = encode_item(Item::Accepted { packet_id: PacketId::new(5).unwrap(), names: None });
@@ -228,7 +244,7 @@ fn message_put(op: &Op, clock: u64) -> Option<(Value, Option<Arc<Message>>)> {
 fn apply(writer: &mut CopyWriter, owner: OwnerId, item: ItemId, op: &Op) -> CopyEntry {
     let put = |writer: &mut CopyWriter, value: Value| {
         writer.entry(&Entry::Put { owner, item, value: value.clone(), body: None });
-        CopyEntry::Put { owner, item, value, body: None }
+        CopyEntry::Put { owner, item, value, body: None, ahead: false }
     };
     match op {
         Op::Begin(client, began) => {
@@ -240,7 +256,7 @@ fn apply(writer: &mut CopyWriter, owner: OwnerId, item: ItemId, op: &Op) -> Copy
             let (value, body) = message_put(op, HERE).unwrap();
             writer.entry(&Entry::Put { owner, item, value, body: body.map(|message| message as _) });
             let (value, body) = message_put(op, THERE).unwrap();
-            CopyEntry::Put { owner, item, value, body }
+            CopyEntry::Put { owner, item, value, body, ahead: false }
         }
         Op::Subscription(qos, id) => {
             let options = SubscriptionOptions::from_bits(*qos).unwrap();

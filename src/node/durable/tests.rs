@@ -163,7 +163,8 @@ fn copies_are_with_the_shard_that_reads_their_home_again_and_are_no_sessions() {
     let begin = CopyEntry::Begin { owner: OwnerId(20), client_id: "c".into(), began: 4 };
     let packet_id = crate::mqtt::PacketId::new(7).expect("it is not 0");
     let accepted = crate::session::Item::Accepted { packet_id, names: None };
-    let put = CopyEntry::Put { owner: OwnerId(20), item: 1, value: journal::encode_item(accepted), body: None };
+    let put =
+        CopyEntry::Put { owner: OwnerId(20), item: 1, value: journal::encode_item(accepted), body: None, ahead: false };
     let seen = CopyEntry::Seen { id: MessageId { node: 5, shard: 0, sequence: 8 } };
     let complete = CopyEntry::Complete { owner: OwnerId(20) };
     let mut owners = 100..;

@@ -15,6 +15,7 @@ fn found(owner: u64, client: &str, began: u64) -> Found<u8> {
         complete: true,
         items: BTreeMap::new(),
         wills: Vec::new(),
+        ahead: Vec::new(),
     };
     Found { copied, seen: 0 }
 }

@@ -30,11 +30,17 @@ fn begin(owner: u64, client: &str) -> CopyEntry {
 }
 
 fn put(owner: u64, item: ItemId, value: &str) -> CopyEntry {
-    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(value.as_bytes()), body: None }
+    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(value.as_bytes()), body: None, ahead: false }
 }
 
 fn put_message(owner: u64, item: ItemId, message: Arc<Message>) -> CopyEntry {
-    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(b"m"), body: Some(message) }
+    CopyEntry::Put { owner: OwnerId(owner), item, value: Value::from_slice(b"m"), body: Some(message), ahead: false }
+}
+
+/// The same of a message that goes on in a later frame.
+fn put_ahead(owner: u64, item: ItemId, message: Arc<Message>) -> CopyEntry {
+    let value = Value::from_slice(b"m");
+    CopyEntry::Put { owner: OwnerId(owner), item, value, body: Some(message), ahead: true }
 }
 
 fn delete(owner: u64, item: ItemId) -> CopyEntry {
@@ -200,6 +206,7 @@ fn the_copies_of_a_dead_node_are_taken_out_and_others_stay() {
         complete: true,
         items: BTreeMap::from([(1, Value::from_slice(b"m"))]),
         wills: Vec::new(),
+        ahead: Vec::new(),
     };
     assert_eq!(*session, expected);
     assert_eq!(heir.copies.nodes().collect::<Vec<_>>(), [OTHER.node]);
@@ -247,6 +254,7 @@ fn of_several_copies_the_newest_is_taken_up_and_a_complete_one_beside_it() {
         complete,
         items: BTreeMap::from([(owner, Value::from_slice(b"v"))]),
         wills: Vec::new(),
+        ahead: Vec::new(),
     };
     let restored = |found: &[(u64, bool)]| {
         let mut copies = Copies::default();
@@ -289,6 +297,34 @@ fn an_item_is_known_by_the_complete_copy_while_another_is_begun() {
     heir.hears(HOME, 3, vec![put(20, 2, "b"), complete(20)]);
     assert_eq!(heir.copies.value(HOME, OwnerId(20), 1), None, "it is not in the copy any more");
     assert!(heir.copies.value(HOME, OwnerId(20), 2).is_some());
+}
+
+#[test]
+fn a_message_that_goes_on_in_a_later_frame_is_seen_by_those_alone_that_have_it() {
+    let id = |sequence| MessageId { node: 5, shard: 0, sequence };
+    let mut heir = Heir::default();
+    heir.writes(
+        1,
+        ["c", "d", "e"].iter().zip(20..).flat_map(|(client, owner)| [begin(owner, client), complete(owner)]).collect(),
+    );
+    let said = heir.writes(2, vec![put_message(20, 1, message(5, 0, 8)), put_ahead(20, 2, message(5, 0, 9))]);
+    assert_eq!(said, ["100/1: m with body", "100/2: m with body", "103/1: 5.0 to 8", "103: up to 2"]);
+    // It may be gone again before all have it.
+    heir.writes(3, vec![put_ahead(21, 1, message(5, 0, 9)), delete(21, 1), put_ahead(21, 2, message(5, 0, 8))]);
+    let had = |copies: &Copies| {
+        let Taken { seen, sessions, .. } = copies.clone().take(NODE).remove(0);
+        let had = sessions.into_iter().map(|copied| (copied.client_id.to_string(), copied.ahead));
+        (seen, had.collect::<BTreeMap<_, _>>())
+    };
+    let of = |name: &str, ahead: &[MessageId]| (name.to_owned(), ahead.to_vec());
+    let expected = BTreeMap::from([of("c", &[id(9)]), of("d", &[id(9)]), of("e", &[])]);
+    assert_eq!(had(&heir.copies), (vec![id(8)], expected));
+    let (_, taken) = heir.copies.clone().take_some(|client| client == "c").remove(0);
+    assert_eq!((taken.seen, &taken.sessions[0].ahead[..]), (vec![id(8)], &[id(9)][..]));
+    assert_eq!(heir.writes(4, vec![put_message(22, 1, message(5, 0, 9))])[1], "103/1: 5.0 to 9");
+    let expected = BTreeMap::from([of("c", &[]), of("d", &[]), of("e", &[])]);
+    assert_eq!(had(&heir.copies), (vec![id(9)], expected));
+    assert!(heir.copies.homes[&HOME].ahead.is_empty());
 }
 
 /// Each session by itself, as one may have a Will in its copy and another not yet.

@@ -3,7 +3,7 @@
 //! Test to read first: `super::tests::a_fill_waits_while_its_heir_has_much_to_accept`.
 
 use super::covering::Cover;
-use super::{Copied, DROPS_UNDER_WAY_MAX, FILL_BYTES_MAX, Frame, OwnerId, Sending, Slot, Step, Work};
+use super::{Batch, Copied, DROPS_UNDER_WAY_MAX, FILL_BYTES_MAX, Frame, OwnerId, Sending, Slot, Step, Work};
 
 /// The fill.
 impl<E: Clone> Sending<E> {
@@ -50,10 +50,9 @@ impl<E: Clone> Sending<E> {
     /// What [`next_work`](Self::next_work) asked for, as it stands now; `last`: there is no more of it. Nobody waits for it any more if the owner has ended or the
     /// heirs have changed.
     pub fn made(&mut self, work: Work, entries: impl IntoIterator<Item = Copied<E>>, last: bool) -> Vec<Frame<E>> {
-        let mut frames = Vec::new();
         let stream = self.streams.get_mut(&work.heir).filter(|stream| stream.work == Some(work) && stream.making);
         let Some(stream) = stream else {
-            return frames;
+            return Vec::new();
         };
         stream.making = false;
         if last {
@@ -64,24 +63,25 @@ impl<E: Clone> Sending<E> {
         }
         let is_whole = last && work.step != Step::Drop;
         // It is as of now, so it comes behind what is held.
-        let mut released = Vec::new();
-        self.release(&mut released, work.heir, u64::MAX);
-        entries.into_iter().for_each(|copied| self.write(&mut frames, work.heir, None, &copied));
-        released.append(&mut frames);
+        let frames = self.write_behind_held(work.heir, entries);
         if let Some(stream) = self.streams.get_mut(&work.heir).filter(|_| is_whole) {
             // It ends with the last frame there is.
             stream.whole.push_back((self.number, work.owner));
         }
-        released
+        frames
     }
 
     /// What an heir that was filled has to hear besides, of no owner, behind what is held: it is accepted before the fill is complete.
     pub fn tell(&mut self, heir: Slot, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
-        let (mut released, mut frames) = (Vec::new(), Vec::new());
+        self.write_behind_held(heir, entries)
+    }
+
+    fn write_behind_held(&mut self, heir: Slot, entries: impl IntoIterator<Item = Copied<E>>) -> Vec<Frame<E>> {
+        let (mut released, mut batch) = (Batch::default(), Batch::default());
         self.release(&mut released, heir, u64::MAX);
-        entries.into_iter().for_each(|copied| self.write(&mut frames, heir, None, &copied));
-        released.append(&mut frames);
-        released
+        entries.into_iter().for_each(|copied| self.write(&mut batch, heir, None, &copied));
+        released.frames.append(&mut batch.frames);
+        released.frames
     }
 
     /// The fill that has just ended: every owner is completely with its pick in next. Told once.

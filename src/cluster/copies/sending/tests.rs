@@ -18,8 +18,11 @@ fn heirs(base: &[NodeId], next: &[NodeId], fill: Option<u64>) -> Heirs {
 
 fn copied(owner: OwnerId, entry: &'static str) -> Copied<&'static str> {
     let effect = match entry.split_once(' ') {
-        Some(("pass", item)) => Effect::Put { item: item.parse().expect("a number"), passing: true },
-        Some(("put", item)) => Effect::Put { item: item.parse().expect("a number"), passing: false },
+        Some((what @ ("pass" | "put"), item)) => {
+            let (item, message) = item.split_once(" of ").unwrap_or((item, ""));
+            let body = message.parse().ok().map(BodyId);
+            Effect::Put { item: item.parse().expect("a number"), passing: what == "pass", body }
+        }
         Some(("delete", item)) => Effect::Delete { item: item.parse().expect("a number") },
         _ if entry == "drop" => Effect::End,
         _ => Effect::Other,
@@ -363,6 +366,65 @@ fn what_somebody_waits_for_takes_what_is_held_with_it() {
     assert_eq!(sending.stable(), 7);
 }
 
+/// An heir that has a message for one session takes it for seen by all of them.
+#[test]
+fn nothing_is_held_of_a_message_that_is_written_for_another_session() {
+    let (first, second) = (OwnerId(2), OwnerId(3));
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    for (owner, client) in [(first, "c"), (second, "d"), (O, "e")] {
+        sending.begin(owner, client.into());
+    }
+    let written = |sending: &mut Sending<_>, submission, entries: &[(OwnerId, &'static str)]| {
+        let frames = sending.submit(submission, entries.iter().map(|(owner, entry)| copied(*owner, entry)));
+        frames.into_iter().flat_map(|frame| frame.entries).collect::<Vec<_>>()
+    };
+    let one = [(O, "put 1 of 7"), (first, "put 1 of 5"), (first, "pass 2 of 7"), (second, "pass 3 of 7")];
+    assert_eq!(written(&mut sending, 1, &one), ["put 1 of 7", "put 1 of 5", "pass 2 of 7", "pass 3 of 7"]);
+    assert_eq!(written(&mut sending, 2, &[(first, "delete 2")]), ["delete 2"], "the heir has it");
+    assert!(written(&mut sending, 3, &[(first, "pass 5 of 8"), (second, "pass 6 of 8")]).is_empty());
+    let one = [(second, "pass 7 of 9"), (O, "put 8 of 9"), (first, "pass 9 of 9"), (first, "pass 10 of 10")];
+    let expected = ["pass 5 of 8", "pass 6 of 8", "pass 7 of 9", "put 8 of 9", "pass 9 of 9"];
+    assert_eq!(written(&mut sending, 4, &one), expected, "the tenth is for nobody else");
+}
+
+#[test]
+fn nothing_is_held_of_a_message_of_which_too_much_is_held() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    let pass = |item| Copied {
+        owner: O,
+        entry: "pass",
+        bytes: 600 * 1024,
+        effect: Effect::Put { item, passing: true, body: Some(BodyId(7)) },
+    };
+    let frames = sending.submit(1, (1..=5).map(pass));
+    assert_eq!(frames.iter().map(|frame| frame.entries.len()).sum::<usize>(), 5);
+}
+
+#[test]
+fn a_frame_says_which_messages_go_on_in_a_later_one() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B, C], &[], None));
+    sending.begin(O, client_of(&[C, B]));
+    sending.begin(OwnerId(2), client_of(&[B, C]));
+    let put = |owner, item, message| Copied {
+        owner,
+        entry: "put",
+        bytes: FRAME_BYTES / 2,
+        effect: Effect::Put { item, passing: false, body: Some(BodyId(message)) },
+    };
+    let of_b = [(1, 6), (2, 7), (3, 6), (4, 7), (5, 7), (6, 8)];
+    let entries = of_b.into_iter().flat_map(|(item, message)| [put(O, item, message), put(OwnerId(2), item, 9)]);
+    let frames = sending.submit(1, entries.take(11));
+    let ahead: Vec<_> = frames.iter().map(|frame| (frame.heir, frame.ahead.iter().map(|id| id.0).collect())).collect();
+    let both = BTreeSet::from([6, 7]);
+    let (one, none) = (BTreeSet::from([7]), BTreeSet::new());
+    let nine = BTreeSet::from([9]);
+    assert_eq!(ahead, [(2, both), (3, nine.clone()), (2, one), (3, nine), (2, none.clone()), (3, none)]);
+}
+
 #[test]
 fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
     let mut sending = Sending::default();
@@ -408,8 +470,12 @@ fn no_more_is_held_than_a_bound() {
     let mut sending = Sending::default();
     sending.change(heirs(&[B], &[], None));
     sending.begin(O, "c".into());
-    let large =
-        |item| Copied { owner: O, entry: "pass", bytes: 512 * 1024, effect: Effect::Put { item, passing: true } };
+    let large = |item| Copied {
+        owner: O,
+        entry: "pass",
+        bytes: 512 * 1024,
+        effect: Effect::Put { item, passing: true, body: None },
+    };
     assert!(sending.submit(1, [large(1), large(2)]).is_empty());
     assert_eq!(sending.submit(2, [large(3)]).iter().map(|frame| frame.entries.len()).sum::<usize>(), 3);
 }
@@ -418,7 +484,7 @@ fn no_more_is_held_than_a_bound() {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Entry {
     Begin,
-    Put { item: u64, version: u64, at: u64 },
+    Put { item: u64, version: u64, at: u64, message: Option<u64> },
     Delete { item: u64, version: u64, at: u64 },
     Complete,
     Drop,
@@ -437,16 +503,29 @@ struct Copy {
 #[derive(Default)]
 struct HeirNode {
     queue: VecDeque<Frame<(OwnerId, Entry)>>,
+    /// The last message that it takes for seen by all sessions.
+    seen: u64,
     copies: BTreeMap<OwnerId, Copy>,
     stale: bool,
 }
 
 impl HeirNode {
+    fn take_frame(&mut self, frame: Frame<(OwnerId, Entry)>) {
+        for (owner, entry) in frame.entries {
+            if let Entry::Put { message: Some(message), .. } = entry
+                && !frame.ahead.contains(&BodyId(message.into()))
+            {
+                self.seen = self.seen.max(message);
+            }
+            self.take(owner, entry);
+        }
+    }
+
     fn take(&mut self, owner: OwnerId, entry: Entry) {
         let copy = self.copies.entry(owner).or_default();
         match entry {
             Entry::Begin => (copy.items, copy.complete) = (Items::new(), false),
-            Entry::Put { item, version, at } => {
+            Entry::Put { item, version, at, .. } => {
                 copy.items.insert(item, version);
                 copy.at = copy.at.max(at);
             }
@@ -470,6 +549,7 @@ struct Told {
 
 struct Session {
     client: Arc<str>,
+    /// Those that are messages, of one stream, are numbered in its order.
     items: Items,
 }
 
@@ -482,6 +562,7 @@ struct World {
     log: Vec<Told>,
     submission: u64,
     stable: u64,
+    messages: BTreeSet<u64>,
     live: BTreeMap<NodeId, HeirNode>,
     base: BTreeSet<NodeId>,
     next: Option<(u64, BTreeSet<NodeId>)>,
@@ -499,6 +580,8 @@ enum Op {
     Begin,
     Inherit(u8),
     Change(usize, u64),
+    /// A message comes; for each session, whether it is for that, and passes.
+    Message(u16),
     End(usize),
     Submit,
     Keep(u64),
@@ -517,6 +600,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Begin),
         1 => (0..9_u8).prop_map(Op::Inherit),
         9 => (any::<usize>(), 0..6_u64).prop_map(|(session, item)| Op::Change(session, item)),
+        4 => any::<u16>().prop_map(Op::Message),
         1 => any::<usize>().prop_map(Op::End),
         6 => Just(Op::Submit),
         3 => (0..3_u64).prop_map(Op::Keep),
@@ -534,7 +618,9 @@ fn op() -> impl Strategy<Value = Op> {
 /// Most of what is put is passing.
 fn copied_entry(owner: OwnerId, entry: Entry) -> Copied<(OwnerId, Entry)> {
     let effect = match entry {
-        Entry::Put { item, version, .. } => Effect::Put { item, passing: version % 4 != 0 },
+        Entry::Put { item, version, message, .. } => {
+            Effect::Put { item, passing: version % 4 != 0, body: message.map(|message| BodyId(message.into())) }
+        }
         Entry::Delete { item, .. } => Effect::Delete { item },
         Entry::Drop => Effect::End,
         Entry::Begin | Entry::Complete => Effect::Other,
@@ -551,6 +637,7 @@ impl World {
             log: Vec::new(),
             submission: 0,
             stable: 0,
+            messages: BTreeSet::new(),
             live: NODES[..2].iter().map(|node| (*node, HeirNode::default())).collect(),
             base: BTreeSet::new(),
             next: None,
@@ -578,6 +665,7 @@ impl World {
                 self.sending.add(owner, self.sessions[&owner].client.clone());
             }
             Op::Change(session, item) => self.on_session(session, |world, owner| world.change(owner, item)),
+            Op::Message(of_sessions) => self.message(of_sessions),
             Op::End(session) => self.on_session(session, |world, owner| {
                 world.sessions.remove(&owner);
                 world.write(owner, Entry::Drop);
@@ -634,7 +722,29 @@ impl World {
         }
         let item = item.unwrap_or(number);
         items.insert(item, number);
-        self.write(owner, Entry::Put { item, version: number, at });
+        self.put(owner, item, number);
+    }
+
+    fn put(&mut self, owner: OwnerId, item: u64, version: u64) {
+        let (at, message) = (self.submission + 1, self.messages.contains(&item).then_some(item));
+        self.write(owner, Entry::Put { item, version, at, message });
+    }
+
+    fn message(&mut self, of_sessions: u16) {
+        // Passing is what is not a multiple of four.
+        self.number = (self.number / 4 + 1) * 4;
+        let message = self.number;
+        self.messages.insert(message);
+        for (at, owner) in self.sessions.keys().copied().enumerate().take(8).collect::<Vec<_>>() {
+            let version = match of_sessions >> (2 * at) & 3 {
+                0 => continue,
+                1 => message,
+                _ => message + 1,
+            };
+            self.sessions.get_mut(&owner).expect("it is there").items.insert(message, version);
+            self.put(owner, message, version);
+        }
+        self.number += 1;
     }
 
     fn write(&mut self, owner: OwnerId, entry: Entry) {
@@ -664,12 +774,25 @@ impl World {
     }
 
     fn accept(&mut self, node: NodeId, frames: usize) {
-        let Some(heir) = self.live.get_mut(&node) else {
-            return;
-        };
-        for frame in heir.queue.drain(..frames.min(heir.queue.len())).collect::<Vec<_>>() {
-            frame.entries.into_iter().for_each(|(owner, entry)| heir.take(owner, entry));
-            self.sending.accepted(node.0 as Slot, frame.number);
+        for _ in 0..frames {
+            let Some(heir) = self.live.get_mut(&node) else { return };
+            let Some(frame) = heir.queue.pop_front() else { return };
+            let number = frame.number;
+            heir.take_frame(frame);
+            self.judge_seen(node);
+            self.sending.accepted(node.0 as Slot, number);
+        }
+    }
+
+    /// Who inherits next has all messages that it takes for seen, but for those that their sessions have acknowledged.
+    fn judge_seen(&self, node: NodeId) {
+        let heir = &self.live[&node];
+        let base: Vec<NodeId> = self.base.iter().copied().collect();
+        let inherits = |session: &Session| heir_of(&session.client, &base) == Some(node);
+        for (id, session) in self.sessions.iter().filter(|(_, session)| !heir.stale && inherits(session)) {
+            let Some(copy) = heir.copies.get(id).filter(|copy| copy.complete) else { continue };
+            let seen = session.items.keys().filter(|item| self.messages.contains(item) && **item <= heir.seen);
+            seen.for_each(|item| assert!(copy.items.contains_key(item), "{id:?} lacks {item} at {node:?}"));
         }
     }
 
@@ -695,8 +818,11 @@ impl World {
         self.send(frames);
     }
 
-    /// Makes the next part of what some heir lacks: one item, or `all`.
+    /// Makes the next part of what some heir lacks: one item, or `all`. It is made between turns.
     fn work(&mut self, all: bool) {
+        if !self.turn.is_empty() {
+            self.submit();
+        }
         self.asked.extend(self.sending.next_work(|_, _| true));
         let Some(work) = self.asked.pop_front() else {
             return;
@@ -709,7 +835,10 @@ impl World {
             Step::Drop => Vec::new(),
         };
         let rest = left.split_off(left.len().min(if all { usize::MAX } else { 1 }));
-        let there = |item: u64| Some(Entry::Put { item, version: *items(self).get(&item)?, at: 0 });
+        let there = |item: u64| {
+            let message = self.messages.contains(&item).then_some(item);
+            Some(Entry::Put { item, version: *items(self).get(&item)?, at: 0, message })
+        };
         let mut made: Vec<Entry> = left.into_iter().filter_map(there).collect();
         match work.step {
             Step::Begin => made.insert(0, Entry::Begin),

@@ -90,7 +90,8 @@ impl Disk {
                 CopyHeader::Session { home, owner, client_id, began, complete } => {
                     let items = self.items.range((own, 0)..=(own, u64::MAX));
                     let items = items.map(|((_, item), value)| (*item, value.clone())).collect();
-                    let copied = Copied { owner: own, client_id, began, complete, items, wills: Vec::new() };
+                    let copied =
+                        Copied { owner: own, client_id, began, complete, items, wills: Vec::new(), ahead: Vec::new() };
                     assert_eq!(copies.restore_session(home, owner, copied).next(), None, "there is one of each");
                 }
                 CopyHeader::Streams { home, up_to } => {
@@ -183,7 +184,7 @@ impl World {
         session.items.insert(item, value.clone());
         if session.copying != Copying::Nothing {
             let body = there.is_none().then(|| message(5, 0, self.sequence + 1));
-            self.entries.push(CopyEntry::Put { owner, item, value, body });
+            self.entries.push(CopyEntry::Put { owner, item, value, body, ahead: false });
         }
     }
 
@@ -215,7 +216,7 @@ impl World {
         let behind = filled;
         let lacking = session.items.iter().filter(|(item, _)| **item > behind && **item <= last);
         for (item, value) in lacking.take(items) {
-            self.entries.push(CopyEntry::Put { owner, item: *item, value: value.clone(), body: None });
+            self.entries.push(CopyEntry::Put { owner, item: *item, value: value.clone(), body: None, ahead: false });
             filled = *item;
         }
         session.copying = Copying::Filling { filled, last };
