@@ -122,12 +122,22 @@ impl<W> PublishLegs<W> {
         self.forget_before(first_kept);
     }
 
-    /// The node has not taken one, and will say that it has accepted all up to a later one. Returns its frame and who waits for it.
-    pub fn refused(&mut self, sequence: u64) -> Option<(Vec<u8>, Option<W>)> {
+    /// The node has given one to nobody: if it has to be sent again there is nothing in it.
+    pub fn void(&mut self, sequence: u64) {
+        self.void_at(sequence);
+    }
+
+    fn void_at(&mut self, sequence: u64) -> Option<&mut Leg<W>> {
         let at = self.legs.binary_search_by_key(&sequence, |leg| leg.sequence).ok()?;
         let leg = &mut self.legs[at];
-        let (start, end, wait) = (leg.start, leg.end, leg.wait.take());
         leg.refused = true;
+        Some(leg)
+    }
+
+    /// The node has not taken one, and will say that it has accepted all up to a later one. Returns its frame and who waits for it.
+    pub fn refused(&mut self, sequence: u64) -> Option<(Vec<u8>, Option<W>)> {
+        let leg = self.void_at(sequence)?;
+        let (start, end, wait) = (leg.start, leg.end, leg.wait.take());
         let mut base = self.base;
         for chunk in &self.chunks {
             let behind = base + chunk.len() as u64;
@@ -481,12 +491,14 @@ mod tests {
         legs.connect(0, Some(0), |_, _| {});
         (1..=3).for_each(|sequence| push(&mut legs, sequence, 1));
         legs.sent(2);
+        legs.sent(1);
         assert_eq!(legs.refused(2), Some((vec![2], Some(2))));
+        legs.void(3);
         assert_eq!(answer(&mut legs, 2, 0), [1]);
         legs.disconnect();
         let mut again = Vec::new();
         legs.connect(0, None, |frame, refused| again.push((frame[0], refused)));
-        assert_eq!(again, [(1, false), (2, true)]);
+        assert_eq!(again, [(1, false), (2, true), (3, true)]);
         assert_eq!(unsent(&legs), [1, 2, 3]);
     }
 

@@ -269,6 +269,8 @@ impl Shard {
         let session = &mut self.sessions[session as usize].session;
         session.adopt(&mut turn, imported.bounds, imported.seen, (&seen_here, &missed));
         session.restored();
+        // What was held for it is written down only now: so is how far its streams have come.
+        seen_here.iter().for_each(|id| self.keeping.comes(id));
         if self.keeping.defers() {
             self.keeping.when_kept(Due::Adopted { client: client.clone(), epoch });
         } else {
