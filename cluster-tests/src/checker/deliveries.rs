@@ -63,7 +63,7 @@ pub(super) struct Deliveries {
     open: HashMap<MessageId, Open>,
     /// What came with QoS 2, to each session as long as it lasts.
     once: HashMap<Debtor, HashSet<MessageId>>,
-    /// What is published to topics that begin so may come twice.
+    /// What is published to topics that begin so may come twice, and what is for one of a group.
     pub(super) twice: Option<&'static str>,
     received: usize,
 }
@@ -256,6 +256,7 @@ impl Deliveries {
             if let Some(open) = self.open.get_mut(message) {
                 open.debts.remove(&debtor);
             }
+            let again = again || (self.twice.is_some() && matches!(debtor, Debtor::Share(_)));
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
             if copy.qos == 2 && !first && !again {
                 wrong("QoS 2, and it came before");

@@ -52,7 +52,8 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// For a cluster whose nodes are killed and start again at once: a Will, to a topic that begins so, which a node was publishing then is published once more by it.
+    /// For a cluster whose nodes are killed and start again at once: a Will, to a topic that begins so, which a node was publishing then is published once more by it, and a message for
+    /// a share group may come to a member twice.
     pub fn of_killed_nodes(wills: &'static str) -> Checker {
         let mut checker = Checker::default();
         checker.deliveries.twice = Some(wills);

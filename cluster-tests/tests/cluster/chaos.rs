@@ -1,5 +1,5 @@
 //! Mixed load on all nodes, whose clients change nodes from round to round, and one fault after another that is shorter than a lease: nothing is lost,
-//! doubled, out of order, or brought back. (A Will that a node was publishing when it was killed may come twice.)
+//! doubled, out of order, or brought back. (A Will that a node was publishing when it was killed may come twice, and what was on its way to a member of a share group.)
 //!
 //! Sessions have two copies. With one, a node that is killed does not know which of the messages that were under way it had sent to the others, or had from them: those would come twice, at
 //! QoS 2 too.
