@@ -138,7 +138,7 @@ const REFUSED_MAX: usize = WINDOW_BYTES_MAX / 16;
 /// For so long after a refusal room does not count: what was sent before the refusal was heard must not overtake what was refused. In milliseconds, and less than the pause between two attempts.
 const REFUSES_MS: u64 = 500;
 
-/// Connections that may wait for the news that their node is live.
+/// Connections that may wait for the news that their node is live, and this one too.
 const EARLY_MAX: usize = 1_024;
 
 fn refusal(sequence: u64) -> AnswerFrame {
@@ -231,7 +231,7 @@ impl Shard {
         })
     }
 
-    /// A node has become live: connections that it made before that was known here are taken up.
+    /// A node has become live: connections that it made before that was known here, or before this node was live itself, are taken up.
     pub(super) fn take_early_links(&mut self, node: NodeId) {
         let (of_it, others) =
             std::mem::take(&mut self.from_peers.early).into_iter().partition(|(from, ..)| *from == node);

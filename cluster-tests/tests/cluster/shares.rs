@@ -381,8 +381,8 @@ fn field_case_43_what_a_member_gets_as_it_moves_outlives_its_origin() {
             let sent = scope.spawn(|| publish_ahead(&mut on.v5(N1, "p"), &topic, &over));
             pass(Duration::from_millis(30));
             // The longer the way to the heir, the longer the client waits for its CONNACK.
-            let slow = [N1, N2].map(|node| cluster.hurt_between(N3, node, Fault::delay(Duration::from_millis(50))));
-            let moved = on.connect(N3, &hello).0;
+            let slow = [N1, N2].map(|node| cluster.hurt_between(N3, node, Fault::delay(Duration::from_millis(20))));
+            let moved = on.connect_within(N3, &hello, HEALED).0;
             slow.into_iter().for_each(|wound| wound.heal());
             pass(Duration::from_millis(30));
             over.store(true, Ordering::Relaxed);

@@ -10,7 +10,8 @@
 //! claims on the lease are withdrawn, and the heir becomes its holder; where that is dead or stale the
 //! lease stays where it is, missing, until the node is back, or the heir with what it had ([`Command::Found`](crate::Command::Found)). A session
 //! that ends with its connection, or has expired meanwhile, has no heir. An heir that has no copy says so ([`Command::Lost`](crate::Command::Lost)): if the node from which it
-//! has the lease is dead, the lease goes back there and is missing. Until it has said that it has inherited nobody resumes such a session, unless all sessions of the dead node had copies. That node may be an heir that was itself about to enter the session when it stopped, and has all that its heirs lack.
+//! has the lease is dead, the lease goes back there and is missing. That node may be an heir that was itself about to enter the session when it stopped, and has all that its heirs lack.
+//! Until an heir has said that it has inherited, nobody resumes what it inherits, unless all sessions of the dead node had copies.
 //!
 //! Heirs are picked when the lease is passed on, among the base as it was at the death: a dead home changes it no more. A
 //! node that lives again keeps what nobody has inherited.

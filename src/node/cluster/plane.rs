@@ -481,7 +481,7 @@ impl ClusterPlane {
         };
         // While the state is locked, so that no later news is overtaken.
         group.read(|state| {
-            let own = state.node(self.shared.node).map_or(0, |node| node.incarnation);
+            let own = state.node(self.shared.node).filter(|_| group.is_registered()).map_or(0, |node| node.incarnation);
             self.shared.incarnation.store(own, Ordering::Release);
             let mut mail = self.mail();
             for node in state.live_nodes() {

@@ -182,6 +182,13 @@ impl Keeping {
         waits
     }
 
+    /// What has come before, and is not in a complete copy yet, is nobody's concern here. In the middle of a route it is that of the route.
+    fn forget_cover(&mut self) {
+        if self.promises.route == Route::Unkept {
+            self.promises.cover = 0;
+        }
+    }
+
     /// A section was closed that had something in it.
     pub(super) fn has_written(&mut self) {
         self.promises.waits_anyway = true;
@@ -435,9 +442,12 @@ impl Shard {
         }
         let waits_anyway = self.keeping.end_leg();
         let Some(mut leg) = leg else {
+            self.keeping.forget_cover();
             self.keeping.close_section();
             return;
         };
+        // Before the section is closed by anything below.
+        let waits = waits_anyway || !self.keeping.section.entries.is_empty();
         if self.keeping.promises.cover > 0
             && let Some(promise) = leg.stable.take()
         {
@@ -445,7 +455,7 @@ impl Shard {
         }
         if leg.parts {
             self.send_parts(leg);
-        } else if self.keeping.section.entries.is_empty() && !waits_anyway {
+        } else if !waits {
             self.keeping.close_section();
             self.reply(leg);
         } else {

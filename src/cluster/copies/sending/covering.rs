@@ -1,4 +1,4 @@
-//! What an owner had before this process began: from when on its heir has that.
+//! What an owner had before it was added here, by a start or an inheritance: from when on its heir has that.
 //!
 //! A kill may have cut off what was on its way to the heir, of what is on the disk here. So whoever relies on that waits until a pick was sent all of the owner and has accepted it, and
 //! such owners are filled before others.
