@@ -8,8 +8,9 @@ use crate::mqtt::{Message, MessageId, QoS};
 use super::bytes::{Sink as _, Source};
 use super::items::decode_id;
 
-/// Version 1 had neither the node nor the stamp.
+/// Version 1 had neither the node nor the stamp, version 2 no Wills.
 const VERSION: u8 = 2;
+const VERSION_OF_WILLS: u8 = 3;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const STAMPED: u8 = 0x10;
@@ -27,7 +28,7 @@ impl Body for Message {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        out.u8(VERSION);
+        out.u8(if self.will > 0 { VERSION_OF_WILLS } else { VERSION });
         let retain = if self.retain { RETAIN } else { 0 };
         let expires = if self.expires_at.is_some() { EXPIRES } else { 0 };
         let stamped = if self.stamp > 0 { STAMPED } else { 0 };
@@ -66,7 +67,7 @@ impl Body for Message {
 pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let mut source = Source(bytes);
     let version = source.u8()?;
-    if version == 0 || version > VERSION {
+    if version == 0 || version > VERSION_OF_WILLS {
         return None;
     }
     let flags = source.u8()?;
@@ -76,8 +77,11 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let stamp = if version == 1 || flags & STAMPED == 0 { 0 } else { source.u64()? };
     let has_name = version > 1 && flags & NAMED != 0;
     let name = if has_name { Some(decode_id(&mut source)?) } else { None };
-    let is_will = version > 1 && flags & WILL != 0;
-    let will = if is_will { source.u64()? } else { 0 };
+    let will = match (flags & WILL != 0, version) {
+        (false, _) => 0,
+        (true, VERSION_OF_WILLS) => source.u64()?,
+        (true, _) => return None,
+    };
     Some(Message {
         id,
         stamp,
@@ -95,7 +99,7 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
 
 /// Changes when the message of a body of this version expires, if it does.
 pub(super) fn change_expiry(body: &mut [u8], change: impl FnOnce(u64) -> u64) {
-    if let [VERSION, flags, ..] = *body
+    if let [VERSION | VERSION_OF_WILLS, flags, ..] = *body
         && flags & EXPIRES != 0
         && let Some(at) = body.get_mut(EXPIRES_AT..).and_then(<[u8]>::first_chunk_mut)
     {

@@ -144,7 +144,14 @@ fn a_message_of_version_1_is_read() {
         name: None,
         will: 0,
     };
-    assert_eq!(decode_message(&old), Some(message));
-    old[0] = 3;
+    assert_eq!(decode_message(&old), Some(message.clone()));
+    old[0] = 4;
     assert_eq!(decode_message(&old), None, "of a newer program");
+    let (mut body, will) = (Vec::new(), Message { will: 3, ..message });
+    will.encode(&mut body);
+    assert_eq!((body[0], decode_message(&body)), (3, Some(will.clone())), "a program that knows no Wills refuses it");
+    super::message::change_expiry(&mut body, |at| at + 1);
+    assert_eq!(decode_message(&body), Some(Message { expires_at: Some(51), ..will }));
+    body[0] = 2;
+    assert_eq!(decode_message(&body), None, "version 2 had none");
 }

@@ -227,6 +227,11 @@ impl Keeping {
         self.section.coming.note(id);
     }
 
+    /// What is about to be written down has come with all these.
+    pub fn come_with(&mut self, ids: impl Iterator<Item = MessageId>) {
+        self.section.coming.note_all(ids);
+    }
+
     /// `None`: the node has no data directory.
     pub fn storage(&self) -> Option<&Storage> {
         self.storage.as_ref()

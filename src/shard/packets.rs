@@ -144,6 +144,7 @@ impl Shard {
         let owner = self.sessions[session as usize].session.owner().filter(|_| self.keeping.defers());
         if let Some(owner) = owner {
             let due = self.answer_due(key);
+            self.keeping.forget_cover();
             if answer.reason == ReasonCode::PacketIdentifierNotFound {
                 // It was released before the start perhaps, and the copy has it still.
                 self.keeping.wait_for_cover(owner);

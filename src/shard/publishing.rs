@@ -228,9 +228,9 @@ impl Shard {
         changed.change
     }
 
-    /// The message has changed nothing, because something newer is there already; but whoever is told that it was accepted may rely on it, and what is newer, of
+    /// The message has changed nothing, because something newer is there already, or the same; but whoever is told that it was accepted may rely on it, and what is there, of
     /// whatever shard, may not be kept yet.
-    fn wait_for_newer(&mut self) {
+    pub(super) fn wait_for_newer(&mut self) {
         self.keeping.wait_for_earlier();
         for shard in (0..self.mail.len() as ShardId).filter(|shard| *shard != self.id).collect::<SmallVec<[_; 8]>>() {
             if let Some(leg) = self.keeping.open_leg(self.id) {
@@ -441,6 +441,7 @@ impl Shard {
                     // Who should have published it has died in the middle: here it came, others may not have it, nor sessions that were on that node.
                     let mut outgoing = Outgoing::from_message(&message);
                     outgoing.known = true;
+                    self.wait_for_newer();
                     if message.retain {
                         outgoing.set_stamp(self.shared.hybrid.next(self.now));
                     }

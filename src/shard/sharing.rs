@@ -236,9 +236,12 @@ impl Shard {
 
     /// A node has nobody for a message: it goes to another one.
     pub(super) fn share_refused(&mut self, slot: NodeSlot, sequence: u64) {
-        if let Some(node) = self.void_leg(slot, sequence) {
+        if let Some(node) = self.peers.get_mut(slot).map(|peer| peer.node) {
             self.metrics().shares_refused.add(1);
             let actions = self.share_groups.refused((node, slot), sequence);
+            if !actions.is_empty() {
+                self.void_leg(slot, sequence);
+            }
             self.carry_out_shares(actions);
         }
     }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::client::{Client, Event};
 use holdfast_cluster_tests::cluster::relay::Fault;
-use holdfast_cluster_tests::cluster::rounds::{rounds, secs};
+use holdfast_cluster_tests::cluster::rounds::secs;
 use holdfast_cluster_tests::cluster::{Cluster, ClusterStage, N1, N2, N3, READY};
 use holdfast_cluster_tests::scene::pass;
-use holdfast_cluster_tests::wire::{Ack, Connect, Packet, Publish, Version, first, id};
+use holdfast_cluster_tests::wire::{Ack, Connect, Packet, Version, first, id};
 
 use crate::{HEALED, NOTICED};
 
@@ -349,63 +349,33 @@ fn field_case_43_what_a_member_leaves_behind_goes_to_others_when_its_origin_has_
     takes(&mut on.connect(N3, &on.kept("m")).0, 0..5);
 }
 
-/// Publishes numbers, many at a time, until told to stop and all are acknowledged. How many they were.
-fn publish_ahead(publisher: &mut Client, topic: &str, over: &AtomicBool) -> u32 {
-    let (mut sent, mut acked) = (0, 0);
-    while !over.load(Ordering::Relaxed) || acked < sent {
-        if sent - acked < 50 && !over.load(Ordering::Relaxed) {
-            publisher.send_publish(&Publish::new(topic, sent.to_string()).qos(1, sent as u16 % 1_000 + 1));
-            sent += 1;
-            continue;
-        }
-        match publisher.event(Instant::now() + HEALED) {
-            Some(Event::Packet(Packet::PubAck { reason, .. })) if reason < 0x80 => acked += 1,
-            other => panic!("{other:?} for an acknowledgement"),
-        }
-    }
-    sent
-}
-
-/// What comes for a session between its move and the moment when its client is let in is kept like all that comes later.
+/// A session that moves is kept by its new home from the first moment on, also if its client does not wait for that.
 #[test]
-fn field_case_43_what_a_member_gets_as_it_moves_outlives_its_origin() {
+fn field_case_43_what_a_member_gets_when_it_has_moved_outlives_its_origin() {
     let cluster = Cluster::three();
     let on = ClusterStage::new(&cluster);
-    for round in 0..rounds(3, 20) {
-        let (share, topic) = (on.share("g", &format!("{round}")), on.topic(&format!("{round}")));
-        let hello = on.kept("m").number(id::RECEIVE_MAXIMUM, 1);
-        let mut member = on.connect(N2, &hello).0;
-        assert_eq!(member.subscribe(&share, 1), 1);
-        let over = AtomicBool::new(false);
-        let (mut member, sent) = std::thread::scope(|scope| {
-            let sent = scope.spawn(|| publish_ahead(&mut on.v5(N1, "p"), &topic, &over));
-            pass(Duration::from_millis(30));
-            // The longer the way to the heir, the longer the client waits for its CONNACK.
-            let slow = [N1, N2].map(|node| cluster.hurt_between(N3, node, Fault::delay(Duration::from_millis(20))));
-            let moved = on.connect_within(N3, &hello, HEALED).0;
-            slow.into_iter().for_each(|wound| wound.heal());
-            pass(Duration::from_millis(30));
-            over.store(true, Ordering::Relaxed);
-            (moved, sent.join().expect("a publisher"))
-        });
-        cluster.kill([N1]);
-        cluster.start([N1]);
-        cluster.whole_within(HEALED);
-        let mut other = on.v5(N1, "c");
-        assert_eq!(other.subscribe(&share, 1), 1);
-        // Back goes all but what it was sent.
-        let first = member.recv_publish().text().parse::<u32>().expect("a number");
-        member.disconnect();
-        let mut got = taken(&mut other, sent as usize - 1);
-        got.push(first);
-        got.sort_unstable();
-        got.dedup();
-        assert_eq!(got, (0..sent).collect::<Vec<_>>(), "round {round}");
-        other.disconnect();
-        let mut member = on.connect(N2, &on.kept("m")).0;
-        member.unsubscribe(&share);
-        member.disconnect();
+    join(&on, N2, &on.kept("m")).disconnect();
+    let taken = || cluster.node(N3).metric("holdfast_sessions_moved_total", &["direction=\"in\""]).unwrap_or(0.0);
+    let before = taken();
+    let slow = cluster.hurt(&[(N3, N1), (N3, N2)], Fault::delay(Duration::from_millis(200)).back());
+    let mut impatient = on.open(N3, Version::V5);
+    impatient.send(&on.kept("m").bytes());
+    pass(Duration::from_millis(50));
+    impatient.reset();
+    let deadline = Instant::now() + HEALED;
+    while taken() == before {
+        assert!(Instant::now() < deadline, "the session does not come");
+        pass(Duration::from_millis(20));
     }
+    slow.heal();
+    let mut publisher = on.v5(N1, "p");
+    (0..5).for_each(|number| assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80));
+    cluster.kill([N1]);
+    cluster.start([N1]);
+    cluster.whole_within(HEALED);
+    let mut clean = join(&on, N1, &on.hello(Version::V5, "c").keep_alive(0));
+    give_back(&on, N3);
+    takes(&mut clean, 1..5);
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl OfHome {
     }
 
     fn note_ahead(&mut self, owner: OwnerId, id: MessageId) {
-        if self.has_seen(id) {
+        if self.has_seen(id) || !self.sessions.contains_key(&owner) {
             return;
         }
         self.ahead.push_back((owner, id));

@@ -582,6 +582,8 @@ impl Audience for Ear {
         let mut mail = plane.mail();
         let index = state.index();
         let registered = plane.group.get().is_some_and(Group::is_registered);
+        let own = state.node(plane.shared.node).filter(|_| registered).map_or(0, |node| node.incarnation);
+        plane.shared.incarnation.store(own, Ordering::Release);
         for effect in effects {
             plane.take_effect((index, registered), effect, &mut mail);
         }

@@ -34,6 +34,11 @@ impl Coming {
         }
     }
 
+    /// The last messages of many streams at once. What is known of one twice does no harm.
+    pub fn note_all(&mut self, ids: impl Iterator<Item = MessageId>) {
+        self.0.extend(ids);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = MessageId> {
         self.0.iter().copied()
     }

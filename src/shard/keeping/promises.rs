@@ -183,7 +183,7 @@ impl Keeping {
     }
 
     /// What has come before, and is not in a complete copy yet, is nobody's concern here. In the middle of a route it is that of the route.
-    fn forget_cover(&mut self) {
+    pub fn forget_cover(&mut self) {
         if self.promises.route == Route::Unkept {
             self.promises.cover = 0;
         }

@@ -270,7 +270,7 @@ impl Shard {
         session.adopt(&mut turn, imported.bounds, imported.seen, (&seen_here, &missed));
         session.restored();
         // What was held for it is written down only now: so is how far its streams have come.
-        seen_here.iter().for_each(|id| self.keeping.comes(id));
+        self.keeping.come_with(seen_here.iter());
         if self.keeping.defers() {
             self.keeping.when_kept(Due::Adopted { client: client.clone(), epoch });
         } else {

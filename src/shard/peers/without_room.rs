@@ -2,8 +2,6 @@
 //!
 //! Owner: the shard. Test to read first: `cluster-tests/tests/cluster/full_disk.rs`.
 
-use holdfast_raft::NodeId;
-
 use crate::cluster::no_room::Waiting;
 use crate::link::frame::{self, DataFrame};
 use crate::metrics::DropReason;
@@ -16,10 +14,10 @@ use super::{Wait, publish_in, slots_of};
 
 impl Shard {
     /// A node has nobody for a message: should it have to be sent there again, there is nothing in it. Whoever is asked next has it alone.
-    pub(in crate::shard) fn void_leg(&mut self, slot: NodeSlot, sequence: u64) -> Option<NodeId> {
-        let peer = self.peers.get_mut(slot)?;
-        peer.legs.void(sequence);
-        Some(peer.node)
+    pub(in crate::shard) fn void_leg(&mut self, slot: NodeSlot, sequence: u64) {
+        if let Some(peer) = self.peers.get_mut(slot) {
+            peer.legs.void(sequence);
+        }
     }
 
     /// A node has no room on its disk for a message: its publisher is told, or it is sent again until there is.
