@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use holdfast_storage::OwnerId;
+
 use crate::metrics::DropReason;
 use crate::mqtt::{Message, MessageId, PacketId, QoS};
 
@@ -24,6 +26,15 @@ pub(super) struct Held {
 }
 
 impl Session {
+    /// A session on its way here, for a connection that has asked for this Session Expiry Interval: what it gets before that connection is let in is kept as it is after.
+    pub fn arriving(client_id: Arc<str>, owner: Option<OwnerId>, epoch: u64, expiry_secs: u32) -> Session {
+        let mut session = Session::new(client_id, owner);
+        session.set_epoch(epoch);
+        session.set_expiry_secs(expiry_secs);
+        session.hold();
+        session
+    }
+
     /// From now on what is delivered is held, within the limits of the queue, until [`Session::adopt`].
     pub fn hold(&mut self) {
         self.held.get_or_insert_default();

@@ -349,35 +349,6 @@ fn field_case_43_what_a_member_leaves_behind_goes_to_others_when_its_origin_has_
     takes(&mut on.connect(N3, &on.kept("m")).0, 0..5);
 }
 
-/// A session that moves is kept by its new home from the first moment on, also if its client does not wait for that.
-#[test]
-fn field_case_43_what_a_member_gets_when_it_has_moved_outlives_its_origin() {
-    let cluster = Cluster::three();
-    let on = ClusterStage::new(&cluster);
-    join(&on, N2, &on.kept("m")).disconnect();
-    let taken = || cluster.node(N3).metric("holdfast_sessions_moved_total", &["direction=\"in\""]).unwrap_or(0.0);
-    let before = taken();
-    let slow = cluster.hurt(&[(N3, N1), (N3, N2)], Fault::delay(Duration::from_millis(200)).back());
-    let mut impatient = on.open(N3, Version::V5);
-    impatient.send(&on.kept("m").bytes());
-    pass(Duration::from_millis(50));
-    impatient.reset();
-    let deadline = Instant::now() + HEALED;
-    while taken() == before {
-        assert!(Instant::now() < deadline, "the session does not come");
-        pass(Duration::from_millis(20));
-    }
-    slow.heal();
-    let mut publisher = on.v5(N1, "p");
-    (0..5).for_each(|number| assert!(publisher.publish(on.topic("t"), number.to_string(), 1) < 0x80));
-    cluster.kill([N1]);
-    cluster.start([N1]);
-    cluster.whole_within(HEALED);
-    let mut clean = join(&on, N1, &on.hello(Version::V5, "c").keep_alive(0));
-    give_back(&on, N3);
-    takes(&mut clean, 1..5);
-}
-
 #[test]
 fn field_case_43_what_was_given_back_outlives_its_session() {
     let cluster = Cluster::three();

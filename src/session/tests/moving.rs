@@ -283,6 +283,14 @@ fn a_message_that_is_lost_on_disk_does_not_go_and_the_others_do() {
     assert_eq!(moved.session.queue().len(), 1);
 }
 
+/// Its client is let in later; what is promised of its messages meanwhile depends on how long they stay.
+#[test]
+fn a_session_on_its_way_stays_as_long_as_its_connection_has_asked() {
+    let session = Session::arriving("client".into(), None, 7, 60);
+    assert!(session.is_held() && session.connected().is_none());
+    assert_eq!((session.epoch(), session.expiry_secs()), (7, 60));
+}
+
 /// What the new shard of an inherited session had from the dead node before, the session had not.
 #[test]
 fn what_an_inherited_session_has_missed_goes_with_it() {

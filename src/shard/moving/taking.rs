@@ -169,11 +169,7 @@ impl Shard {
         if let Some(owner) = owner {
             self.keeping.begin_owner(owner, client, epoch);
         }
-        let mut session = Session::new(client.clone(), owner);
-        session.set_epoch(epoch);
-        // It may get messages of a share group before its client is let in: whether they are kept with it is decided by this.
-        session.set_expiry_secs(expiry_secs);
-        session.hold();
+        let session = Session::arriving(client.clone(), owner, epoch, expiry_secs);
         let session = self.enter_session(session);
         let seen = self.seen();
         if let Some(taken) = self.moves.taking.get_mut(client) {
