@@ -22,6 +22,32 @@ pub fn wait_for_copies(cluster: &Cluster, nodes: impl IntoIterator<Item = usize>
     }
 }
 
+/// Answers that take so long take longer than any test looks into its window, and not so long that a control connection is given up: these say something once a second, and three are too
+/// many.
+pub const LONG: Duration = Duration::from_millis(1_500);
+
+/// A cluster whose sessions have copies.
+pub fn start_copied(setup: ClusterSetup) -> Cluster {
+    let cluster = setup.cluster("session_copies = 2").start();
+    cluster.copied_within(&cluster.all().collect::<Vec<_>>(), HEALED);
+    cluster
+}
+
+/// A node that follows, and the other two.
+pub fn home_and_others(cluster: &Cluster) -> [usize; 3] {
+    let home = cluster.followers()[0];
+    [home, (home + 1) % 3, (home + 2) % 3]
+}
+
+/// Whether what is published on `home` to a topic goes to that other node: as a copy, where nobody has subscribed there.
+pub fn goes_to(on: &ClusterStage, (home, other): (usize, usize), topic: &str) -> bool {
+    const SIZE: usize = 200_000;
+    let way = on.cluster.way(home, other);
+    let before = way.passed();
+    on.v5(home, "large").publish(on.topic(topic), vec![b'x'; SIZE], 1);
+    way.passed() >= before + SIZE as u64
+}
+
 /// Starts a node that has ended, and waits until it is the heir and the home that it was.
 #[track_caller]
 pub fn start_again(cluster: &Cluster, node: usize) {

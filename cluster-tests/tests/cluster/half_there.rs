@@ -5,19 +5,11 @@ use std::time::Duration;
 use holdfast_cluster_tests::client::Client;
 use holdfast_cluster_tests::cluster::relay::Fault;
 use holdfast_cluster_tests::cluster::rounds::rounds;
-use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage};
+use holdfast_cluster_tests::cluster::{ClusterSetup, ClusterStage};
 use holdfast_cluster_tests::scene::pass;
 
 use crate::HEALED;
-
-/// Answers take this long: longer than the test looks, and so short that no control connection is given up.
-const LONG: Duration = Duration::from_millis(1_500);
-
-/// A node that follows, and the other two.
-fn choose(cluster: &Cluster) -> [usize; 3] {
-    let home = cluster.followers()[0];
-    [home, (home + 1) % 3, (home + 2) % 3]
-}
+use crate::copies::{LONG, goes_to, home_and_others, start_copied};
 
 #[track_caller]
 fn subscribed(on: &ClusterStage, node: usize, name: &str) -> Client {
@@ -28,12 +20,8 @@ fn subscribed(on: &ClusterStage, node: usize, name: &str) -> Client {
 
 /// Whether what waits for a session of `home` is copied to that heir.
 fn is_copied_to(on: &ClusterStage, home: usize, heir: usize, name: &str) -> bool {
-    const SIZE: usize = 200_000;
     subscribed(on, home, name).disconnect();
-    let way = on.cluster.way(home, heir);
-    let before = way.passed();
-    on.v5(home, "large").publish(on.topic("h/large"), vec![b'x'; SIZE], 1);
-    let is = way.passed() >= before + SIZE as u64;
+    let is = goes_to(on, (home, heir), "h/large");
     on.connect(home, &on.kept(name).clean(true)).0.disconnect();
     is
 }
@@ -43,9 +31,8 @@ fn is_copied_to(on: &ClusterStage, home: usize, heir: usize, name: &str) -> bool
 #[test]
 fn a_message_that_an_heir_has_for_one_session_comes_to_the_others_too() {
     for _ in 0..rounds(1, 20) {
-        let cluster = ClusterSetup::new(3).shards(1).cluster("session_copies = 2").start();
-        cluster.copied_within(&[0, 1, 2], HEALED);
-        let [home, heir, b] = choose(&cluster);
+        let cluster = start_copied(ClusterSetup::new(3).shards(1));
+        let [home, heir, b] = home_and_others(&cluster);
         let on = ClusterStage::new(&cluster);
         let names = (0..64).map(|number| format!("s{number}"));
         let names: Vec<_> = names.filter(|name| is_copied_to(&on, home, heir, name)).take(2).collect();

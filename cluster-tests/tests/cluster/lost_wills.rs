@@ -11,25 +11,7 @@ use holdfast_cluster_tests::scene::pass;
 use holdfast_cluster_tests::wire::{Publish, Version, Will};
 
 use crate::HEALED;
-
-/// Answers take this long: longer than a test looks, and so short that no control connection is given up.
-const LONG: Duration = Duration::from_millis(1_500);
-
-fn start() -> Cluster {
-    start_with(3)
-}
-
-fn start_with(nodes: usize) -> Cluster {
-    let cluster = ClusterSetup::new(nodes).cluster("session_copies = 2").start();
-    cluster.copied_within(&cluster.all().collect::<Vec<_>>(), HEALED);
-    cluster
-}
-
-/// A node that follows, and the other two.
-fn choose(cluster: &Cluster) -> [usize; 3] {
-    let home = cluster.followers()[0];
-    [home, (home + 1) % 3, (home + 2) % 3]
-}
+use crate::copies::{LONG, goes_to, home_and_others, start_copied};
 
 /// Until these nodes have published so many Wills.
 #[track_caller]
@@ -58,8 +40,8 @@ fn texts(on: &ClusterStage, node: usize, client: &mut Client) -> Vec<String> {
 #[test]
 fn sessions_that_had_a_will_on_the_node_that_is_lost_do_not_get_it_again() {
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
-        let [home, a, b] = choose(&cluster);
+        let cluster = start_copied(ClusterSetup::new(3));
+        let [home, a, b] = home_and_others(&cluster);
         let on = ClusterStage::new(&cluster);
         let sessions: Vec<_> = (0..8_u8).map(|number| (format!("s{number}"), 1 + number % 2)).collect();
         for (name, qos) in &sessions {
@@ -92,11 +74,9 @@ fn session_with_heir(on: &ClusterStage, home: usize, heir: usize) -> (String, Cl
         let name = format!("s{number}");
         let (mut client, _) = on.connect(home, &on.kept(&name).keep_alive(0));
         assert_eq!(client.subscribe(on.topic("w/+"), 2), 2);
-        let way = on.cluster.way(home, heir);
-        let before = way.passed();
-        on.v5(home, "large").publish(on.topic("w/large"), vec![b'x'; 200_000], 1);
+        let is_copied = goes_to(on, (home, heir), "w/large");
         client.take();
-        if way.passed() > before + 200_000 {
+        if is_copied {
             return (name, client);
         }
         client.disconnect();
@@ -109,8 +89,8 @@ fn session_with_heir(on: &ClusterStage, home: usize, heir: usize) -> (String, Cl
 #[test]
 fn a_session_whose_copy_has_no_will_gets_it_although_its_heir_has_had_it() {
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
-        let [home, a, b] = choose(&cluster);
+        let cluster = start_copied(ClusterSetup::new(3));
+        let [home, a, b] = home_and_others(&cluster);
         let on = ClusterStage::new(&cluster);
         let mut watchers = [a, b].map(|node| on.watcher(node, &format!("watcher{node}"), "w/d"));
         let (mut session, _) = on.connect(home, &on.kept("s").keep_alive(0));
@@ -139,8 +119,8 @@ fn a_session_whose_copy_has_no_will_gets_it_although_its_heir_has_had_it() {
 #[test]
 fn a_session_that_has_acknowledged_a_will_on_the_node_that_is_lost_does_not_get_it_again() {
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
-        let [home, heir, other] = choose(&cluster);
+        let cluster = start_copied(ClusterSetup::new(3));
+        let [home, heir, other] = home_and_others(&cluster);
         let on = ClusterStage::new(&cluster);
         let (name, mut session) = session_with_heir(&on, home, heir);
         let mut watcher = on.watcher(other, "watcher", "w/+");
@@ -166,7 +146,7 @@ fn a_session_that_has_acknowledged_a_will_on_the_node_that_is_lost_does_not_get_
 #[test]
 fn a_session_that_moves_on_at_once_does_not_get_the_will_again() {
     for _ in 0..rounds(1, 20) {
-        let cluster = start_with(4);
+        let cluster = start_copied(ClusterSetup::new(4));
         // All three that are left are needed for a majority, so the slow way is not that of the leader.
         let heir = cluster.wait_for_leader();
         let [home, late, next] = [1, 2, 3].map(|far| (heir + far) % 4);

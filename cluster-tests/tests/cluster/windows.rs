@@ -12,6 +12,7 @@ use holdfast_cluster_tests::cluster::{Cluster, ClusterSetup, ClusterStage, READY
 use holdfast_cluster_tests::dice::{Dice, seed};
 use holdfast_cluster_tests::scene::pass;
 
+use crate::copies::{LONG, start_copied};
 use crate::{HEALED, STALL_OF_LEADER};
 
 /// So many sessions have copies on both other nodes.
@@ -19,15 +20,6 @@ const SESSIONS: usize = 8;
 
 /// Of each counter, while the window is open: few enough to be under way at once.
 const MESSAGES: u32 = 20;
-
-/// Longer than any test looks into its window, and so short that no control connection is given up: these say something once a second, and three are too many.
-const LONG: Duration = Duration::from_millis(1_500);
-
-fn start() -> Cluster {
-    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
-    cluster.copied_within(&[0, 1, 2], HEALED);
-    cluster
-}
 
 /// A node that follows, or that leads, and the other two.
 fn choose(cluster: &Cluster, dice: &mut Dice) -> [usize; 3] {
@@ -80,7 +72,7 @@ fn destroy_before_answers<'c>(
 fn a_home_dies_between_its_commit_and_its_answer_to_a_publisher_of_its_own() {
     let mut dice = Dice::new(seed("own publisher"));
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let [home, a, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
@@ -98,7 +90,7 @@ fn a_home_dies_between_its_commit_and_its_answer_to_a_publisher_of_its_own() {
 fn a_home_dies_between_its_commit_and_its_answer_to_another_node() {
     let mut dice = Dice::new(seed("publisher elsewhere"));
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let [home, a, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
@@ -125,7 +117,7 @@ fn lags_within(cluster: &Cluster, home: usize, patience: Duration) {
 fn an_origin_dies_after_its_answer_and_before_its_messages_have_a_copy() {
     let mut dice = Dice::new(seed("origin"));
     for round in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let [origin, home, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
@@ -207,7 +199,7 @@ impl<'c> Filling<'c> {
 fn an_heir_dies_while_it_is_filled() {
     let mut dice = Dice::new(seed("heir"));
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let on = ClusterStage::new(&cluster);
         let mut filling = Filling::begin(&on, &mut dice);
         filling.join(&mut dice);
@@ -230,7 +222,7 @@ fn an_heir_dies_while_it_is_filled() {
 fn a_home_dies_while_a_new_node_is_filled_and_the_old_heir_has_everything() {
     let mut dice = Dice::new(seed("join"));
     for _ in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let on = ClusterStage::new(&cluster);
         let mut filling = Filling::begin(&on, &mut dice);
         filling.join(&mut dice);
@@ -252,7 +244,7 @@ fn a_home_dies_while_a_new_node_is_filled_and_the_old_heir_has_everything() {
 fn a_home_that_was_cut_off_comes_back_with_what_its_heirs_never_saw() {
     let mut dice = Dice::new(seed("cut off"));
     for round in 0..rounds(1, 20) {
-        let cluster = start();
+        let cluster = start_copied(ClusterSetup::new(3));
         let [home, a, b] = choose(&cluster, &mut dice);
         let on = ClusterStage::new(&cluster);
         let estate = Estate::leave(&on, home, SESSIONS, HEALED);
