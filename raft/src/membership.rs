@@ -155,6 +155,18 @@ impl Members {
         by_name.or_else(|| u128::from_str_radix(who, 16).ok().filter(|id| self.nodes.contains_key(id)))
     }
 
+    /// Whether a member is about to become a voter, or to be one for certain: until then whose place it takes counts, who is dead perhaps.
+    pub fn is_to_vote(&self, id: u128) -> bool {
+        let Some(member) = self.nodes.get(&id) else { return false };
+        if self.voters.contains(&id) {
+            // In the middle of a change it comes, or goes.
+            return !self.configs.iter().all(|voters| voters.contains(&id))
+                && self.configs.last().is_some_and(|voters| voters.contains(&id));
+        }
+        let takes_place = self.namesake(id, &member.name).is_some_and(|other| self.voters.contains(&other));
+        takes_place || self.voters.len() < VOTERS_MAX
+    }
+
     /// Another member under the same name.
     fn namesake(&self, id: u128, name: &str) -> Option<u128> {
         self.nodes.iter().find(|(other, member)| **other != id && member.name == name).map(|(other, _)| *other)

@@ -105,6 +105,20 @@ fn who_joins_is_a_learner_and_then_a_voter() {
 }
 
 #[test]
+fn who_is_about_to_vote_is_known_until_that_is_done() {
+    let is_to_vote = |members: &Members, ids: [u128; 3]| ids.map(|id| members.is_to_vote(id));
+    let learning = members(&[1, 2, 3], &[(9, "n3")]);
+    assert_eq!(is_to_vote(&learning, [9, 1, 3]), [true, false, false], "the dead one counts still");
+    let halves = [[1, 2, 3], [1, 2, 9]].map(|voters| voters.into_iter().collect());
+    let changing = Members { configs: halves.into(), ..members(&[1, 2, 3, 9], &[]) };
+    assert_eq!(is_to_vote(&changing, [9, 1, 3]), [true, false, false], "one comes and one goes");
+    assert_eq!(is_to_vote(&members(&[1, 2, 9], &[]), [9, 1, 3]), [false; 3]);
+    let full = members(&[1, 2, 3, 4, 5], &[(6, "n6"), (9, "n5")]);
+    assert_eq!(is_to_vote(&full, [6, 9, 7]), [false, true, false], "one follows only, one is no member");
+    assert!(members(&[1, 2, 3], &[(4, "n4")]).is_to_vote(4), "there is a place");
+}
+
+#[test]
 fn a_new_id_takes_the_place_of_a_dead_namesake_only() {
     let before = members(&[1, 2, 3], &[]);
     let wish = joining(9, "n3");

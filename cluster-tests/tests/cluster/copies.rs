@@ -52,6 +52,9 @@ pub fn goes_to(on: &ClusterStage, (home, other): (usize, usize), topic: &str) ->
 #[track_caller]
 pub fn start_again(cluster: &Cluster, node: usize) {
     cluster.start([node]);
+    // Another node may be destroyed as soon as this one is ready.
+    let seen = cluster.node(node).ask_json("/health/cluster").expect("it answers");
+    assert_eq!(seen["quorum_critical"], false, "{seen}");
     cluster.whole_within(HEALED);
     wait_for_copies(cluster, cluster.all());
 }

@@ -409,6 +409,12 @@ impl Group {
     pub fn status(&self) -> Status {
         self.0.status()
     }
+
+    /// Whether this node is about to become a voter, and does not count as one yet.
+    #[must_use]
+    pub fn is_to_vote(&self) -> bool {
+        self.0.members().is_to_vote(self.0.me())
+    }
 }
 
 impl Inner {

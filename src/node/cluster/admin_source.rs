@@ -64,6 +64,10 @@ impl Clustered {
     /// Whether the cluster has taken the node in, and why it has not.
     fn joined(&self) -> view::Check {
         let (joined, detail) = match &*self.stage.borrow() {
+            // Whoever stops the next node when this one is ready would take the majority away: the one whose place it takes still counts.
+            Stage::Serving if self.plane.group().is_some_and(Group::is_to_vote) => {
+                (false, "serves, and is about to become a voter".to_owned())
+            }
             Stage::Serving => (true, String::new()),
             Stage::CatchingUp => (false, "takes up its sessions and retained messages".to_owned()),
             Stage::Joining(why) => (false, format!("joining: {}", self.why_joining(why))),
