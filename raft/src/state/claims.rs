@@ -8,7 +8,7 @@
 //! | claimed(a → b) | `Acquire` by a | connected(a), the claim is lost |
 //! | claimed(a → b) | `Detach` by a, or the end of a | how the connection ended is known |
 //! | claimed(a → b), that is known, no Will due | `Settle` | connected(b) |
-//! | claimed(a → b) | `Withdraw`, or the end of b | detached(a) |
+//! | claimed(a → b) | `Withdraw`, or the end of b, or a begins anew | detached(a) |
 //! | missing | `Acquire`, not clean | missing: refused |
 //! | inherited, and perhaps lost with its home | `Acquire`, not clean | refused until its heir has said which |
 //! | detached(a), missing, no Will to wait for | `Acquire` by b, clean | connected(b) |
@@ -243,13 +243,19 @@ impl Leases {
 
     /// The claims of a node whose incarnation is over.
     pub(super) fn withdraw_all_of(&mut self, by: NodeSlot, turn: &mut Turn<'_>) {
-        let of_it = self.claims.iter().filter(|(_, claim)| claim.by == by);
-        let clients: Vec<ClientId> = of_it.map(|(client, _)| Arc::clone(client)).collect();
-        for client in clients {
-            if let Some(key) = self.table.find(&client) {
-                self.give_up(key, turn);
-            }
-        }
+        self.give_up_where(|_, claim| claim.by == by, turn);
+    }
+
+    /// The claims on sessions of a node that has begun anew: it still has them, and knows of no move. One that was settled now would take away what it has done with them since.
+    pub(super) fn withdraw_all_from(&mut self, holder: NodeSlot, turn: &mut Turn<'_>) {
+        self.give_up_where(|lease, claim| lease.holder == holder && !claim.clean, turn);
+    }
+
+    fn give_up_where(&mut self, is_meant: impl Fn(&Lease, &WaitingClaim) -> bool, turn: &mut Turn<'_>) {
+        let found = self.claims.iter().filter_map(|(client, claim)| Some((self.table.find(client)?, claim)));
+        let meant = found.filter(|(key, claim)| is_meant(self.table.lease(*key), claim));
+        let keys: Vec<LeaseKey> = meant.map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.give_up(key, turn));
     }
 
     /// The claim on the lease is withdrawn, and what has waited for it happens.

@@ -84,6 +84,10 @@ impl ControlState {
         if was_live {
             leases.end_era(slot, Fate::Kept, &mut turn);
             leases.withdraw_all_of(slot, &mut turn);
+            // Of one that has less than it had the claimant has more, perhaps.
+            if intact {
+                leases.withdraw_all_from(slot, &mut turn);
+            }
             turn.wills.take_from(slot);
         }
         if !intact {

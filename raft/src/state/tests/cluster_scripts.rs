@@ -668,6 +668,27 @@ fn a_node_without_heirs_that_comes_back_with_less_keeps_what_it_has() {
     );
 }
 
+/// It gives away what it finds in the session; and who settled the claim would have it too.
+#[test]
+fn a_node_that_comes_back_with_all_keeps_its_sessions_from_claims_of_before() {
+    let mut state = three_nodes();
+    play(
+        &mut state,
+        [
+            (0, A, acquire("x", false, 100, None), "c1 new"),
+            (0, A, acquire("y", false, 100, None), "c1 new"),
+            (0, B, acquire("x", false, 100, None), "c2 asks a; b claims 2 of a"),
+            (0, B, cut("x", 2, &[]), "cut 7; a gives 2 to b at 7"),
+            (0, B, acquire("y", true, 100, None), "c2 asks a to close; b claims 2 of a, clean"),
+            (0, LEADER, restart(A, 2, true), "incarnation 2; b gave up 2 of a; a2 up"),
+            (0, B, settle("x", 2), "NotClaimed"),
+            (0, B, settle("y", 2), "settled new; ended 1 at a; moved 2 from a to b"),
+            (0, B, acquire("x", false, 100, None), "c3 asks a; b claims 3 of a"),
+        ],
+    );
+    assert_eq!(state.session("x").map(|session| (session.holder, session.connected)), Some((A, false)));
+}
+
 #[test]
 fn the_same_run_registers_once() {
     let mut state = three_nodes();
