@@ -99,6 +99,9 @@ pub const SHARE_ABSENCE_MS: u64 = 30_000;
 pub const DOUBTFUL_MAX: usize = 4_096;
 pub const DOUBTFUL_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// What is remembered of the messages for share groups in one session that moves: as many as its node would ask for, by an id and a name each.
+pub const SHARES_MOVED_MAX: usize = 2 * DOUBTFUL_MAX;
+
 /// How long a message of QoS 2 is kept that a node may have given to a member before the others gave it up.
 pub const SHARE_DOUBT_MS: u64 = 600_000;
 

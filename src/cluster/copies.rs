@@ -3,8 +3,7 @@
 //! What a shard hands to its storage of the sessions that have a copy elsewhere it also sends, in the same order, to the node that has it, their *heir*: one frame
 //! of [`CopyEntry`] for each turn, numbered as everything in the stream of that shard (bytes: `journal::copy`). The heir writes it down under owners of its
 //! own: [`receiving`]. Who has to have what, and what they have, is [`Sending`] at the home. When the home has died its heirs take over what they have: [`inheriting`]; who did not hear
-//! of that when it happened finds out by [`looking`], and what has come for everybody meanwhile is [`plain`], and [`wills`] knows who has had a Will that is published
-//! once more.
+//! of that when it happened finds out by [`looking`], and what has come for everybody meanwhile is [`plain`].
 //! Who is to be an heir is decided by [`proposing`], by what the nodes say of themselves ([`standing`]); [`parting`] knows when a node may leave, and [`alarm`] when copies have been incomplete for long.
 //!
 //! What an item or a header is made of is bytes here, except that messages have an id.
@@ -20,7 +19,6 @@ pub mod proposing;
 pub mod receiving;
 mod sending;
 pub mod standing;
-pub mod wills;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_storage::Value;
 
 use crate::cluster::share_groups::SharedMessage;
-use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions};
+use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions, WillName};
 use crate::session::{Item, Missed, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::bytes::{Sink as _, Source};
@@ -17,6 +17,7 @@ const MESSAGE: u8 = 2;
 const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
 const MISSED: u8 = 5;
+const HAD_WILL: u8 = 6;
 
 const QOS_BITS: u8 = 0x03;
 const RETAIN: u8 = 0x04;
@@ -86,6 +87,11 @@ pub fn encode_item(item: Item<'_>) -> Value {
                 encode_id(&mut out, *up_to);
             }
         }
+        Item::HadWill { will: WillName { client, epoch } } => {
+            out.u8(HAD_WILL);
+            out.u64(*epoch);
+            out.text(client);
+        }
     }
     out
 }
@@ -119,6 +125,10 @@ pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restor
         RECEIVED => Restored::Received { packet_id: PacketId::new(source.u16()?)? },
         ACCEPTED => decode_accepted(&mut source)?,
         MISSED => decode_missed(&mut source)?,
+        HAD_WILL => {
+            let epoch = source.u64()?;
+            Restored::HadWill { will: WillName { epoch, client: source.text()?.into() } }
+        }
         _ => return None,
     };
     source.end(restored)
@@ -197,6 +207,11 @@ pub fn is_passing(value: &[u8]) -> bool {
     flags & QOS_BITS == QoS::AtLeastOnce as u8 && [low, high] != [0, 0]
 }
 
+/// Whether an item says that its session has had a Will, which comes behind the message.
+pub fn is_had_will(value: &[u8]) -> bool {
+    matches!(*value, [VERSION, HAD_WILL, ..])
+}
+
 /// What the message of an item is known by, if that says so: it does for messages of share groups, which no other session of the group may get. First its place in a
 /// stream, then the name of its packet, if it has one.
 pub fn shared_message(bytes: &[u8]) -> impl Iterator<Item = SharedMessage> + use<> {
@@ -205,6 +220,15 @@ pub fn shared_message(bytes: &[u8]) -> impl Iterator<Item = SharedMessage> + use
     let head = if is_message { decode_queued_head(&mut source) } else { None };
     let ids = head.and_then(|head| Some((head.share?, [head.id, head.name])));
     ids.into_iter().flat_map(|(share, ids)| ids.into_iter().flatten().map(move |id| SharedMessage::new(&share, id)))
+}
+
+/// The same of a message in memory, if it is delivered at QoS 2.
+pub fn shared_once(queued: &Queued) -> impl Iterator<Item = SharedMessage> + use<> {
+    let share = queued.share.clone().filter(|_| queued.qos == QoS::ExactlyOnce);
+    let known_by = share.zip(queued.message()).map(|(share, message)| (share, [Some(message.id), message.name]));
+    known_by
+        .into_iter()
+        .flat_map(|(share, ids)| ids.into_iter().flatten().map(move |id| SharedMessage::new(&share, id)))
 }
 
 /// Whether an item is a message of a share group that is delivered at QoS 2.

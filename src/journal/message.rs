@@ -8,14 +8,12 @@ use crate::mqtt::{Message, MessageId, QoS};
 use super::bytes::{Sink as _, Source};
 use super::items::decode_id;
 
-/// Version 1 had neither the node nor the stamp, version 2 no Wills.
+/// Version 1 had neither the node nor the stamp.
 const VERSION: u8 = 2;
-const VERSION_OF_WILLS: u8 = 3;
 const RETAIN: u8 = 0x04;
 const EXPIRES: u8 = 0x08;
 const STAMPED: u8 = 0x10;
 const NAMED: u8 = 0x20;
-const WILL: u8 = 0x40;
 
 /// Where a body says when it expires: behind version, flags, node, shard and sequence.
 const EXPIRES_AT: usize = 1 + 1 + 8 + 2 + 8;
@@ -28,13 +26,12 @@ impl Body for Message {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        out.u8(if self.will > 0 { VERSION_OF_WILLS } else { VERSION });
+        out.u8(VERSION);
         let retain = if self.retain { RETAIN } else { 0 };
         let expires = if self.expires_at.is_some() { EXPIRES } else { 0 };
         let stamped = if self.stamp > 0 { STAMPED } else { 0 };
         let named = if self.name.is_some() { NAMED } else { 0 };
-        let will = if self.will > 0 { WILL } else { 0 };
-        out.u8(self.qos as u8 | retain | expires | stamped | named | will);
+        out.u8(self.qos as u8 | retain | expires | stamped | named);
         out.u64(self.id.node);
         out.u16(self.id.shard);
         out.u64(self.id.sequence);
@@ -49,9 +46,6 @@ impl Body for Message {
             out.u16(shard);
             out.u64(sequence);
         }
-        if self.will > 0 {
-            out.u64(self.will);
-        }
         out.text(&self.topic);
         out.text(&self.publisher);
         out.blob(&self.properties);
@@ -63,11 +57,11 @@ impl Body for Message {
     }
 }
 
-/// The message of a body. None for bytes that are none.
+/// The message of a body: that it is a Will was for those whom it was offered to. None for bytes that are none.
 pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let mut source = Source(bytes);
     let version = source.u8()?;
-    if version == 0 || version > VERSION_OF_WILLS {
+    if version == 0 || version > VERSION {
         return None;
     }
     let flags = source.u8()?;
@@ -77,18 +71,13 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
     let stamp = if version == 1 || flags & STAMPED == 0 { 0 } else { source.u64()? };
     let has_name = version > 1 && flags & NAMED != 0;
     let name = if has_name { Some(decode_id(&mut source)?) } else { None };
-    let will = match (flags & WILL != 0, version) {
-        (false, _) => 0,
-        (true, VERSION_OF_WILLS) => source.u64()?,
-        (true, _) => return None,
-    };
     Some(Message {
         id,
         stamp,
         topic: source.text()?.into(),
         publisher: source.text()?.into(),
         name,
-        will,
+        will: 0,
         properties: Bytes::copy_from_slice(source.blob()?),
         payload: Bytes::copy_from_slice(source.rest()),
         qos: QoS::from_u8(flags & 3)?,
@@ -99,7 +88,7 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message> {
 
 /// Changes when the message of a body of this version expires, if it does.
 pub(super) fn change_expiry(body: &mut [u8], change: impl FnOnce(u64) -> u64) {
-    if let [VERSION | VERSION_OF_WILLS, flags, ..] = *body
+    if let [VERSION, flags, ..] = *body
         && flags & EXPIRES != 0
         && let Some(at) = body.get_mut(EXPIRES_AT..).and_then(<[u8]>::first_chunk_mut)
     {

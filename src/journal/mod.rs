@@ -27,7 +27,8 @@ use holdfast_storage::{ItemId, OwnerId};
 pub use copied::{copied_entry, decode_copied_header, decode_stream};
 pub use copy::{CopyWriter, MalformedCopy, read_copy};
 pub use items::{
-    Header, decode_item, encode_header, encode_item, is_passing, is_shared_once, is_unsent, shared_message,
+    Header, decode_item, encode_header, encode_item, is_had_will, is_passing, is_shared_once, is_unsent,
+    shared_message, shared_once,
 };
 pub use leases::{decode_lease, encode_lease, lease_entries};
 pub use marks::{Mark, decode_mark, first_mark, mark_entry, shard_of_mark};

@@ -8,13 +8,13 @@ use holdfast_storage::{Body as _, Entry};
 use proptest::prelude::*;
 
 use crate::cluster::share_groups::SharedMessage;
-use crate::mqtt::{Message, MessageId, Names, PacketId, QoS, SubscriptionOptions};
+use crate::mqtt::{Message, MessageId, Names, PacketId, QoS, SubscriptionOptions, WillName};
 use crate::retained::{Version, Write};
 use crate::session::{Item, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
 
 use super::{
     Header, decode_item, decode_lease, decode_message, decode_tombstone, encode_header, encode_item, encode_lease,
-    is_shared_once, is_unsent, retained_entry, shared_message,
+    is_had_will, is_passing, is_shared_once, is_unsent, retained_entry, shared_message, shared_once,
 };
 
 fn qos() -> impl Strategy<Value = QoS> {
@@ -32,11 +32,11 @@ fn blob() -> impl Strategy<Value = Bytes> {
 prop_compose! {
     fn message()(
         node: u64, shard in 0u16..64, sequence: u64, stamp: u64, topic in text(), publisher in text(), payload in blob(), properties in blob(),
-        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>, will: u64,
+        qos in qos(), retain: bool, expires_at: Option<u64>, name: Option<u64>,
     ) -> Message {
         let id = MessageId { node, shard, sequence };
         let name = name.map(|sequence| MessageId { sequence, ..id }.of_packet());
-        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name, will }
+        Message { id, stamp, topic, payload, properties, qos, retain, expires_at, publisher, name, will: 0 }
     }
 }
 
@@ -76,6 +76,7 @@ proptest! {
             std::iter::once(message.id).chain(message.name).map(move |id| SharedMessage::new(share, id))
         });
         prop_assert!(shared_message(&value).eq(known));
+        prop_assert!(shared_once(&queued).eq(shared_message(&value).filter(|_| is_shared_once(&value))));
         let StoredBody { size, expires_at } = queued.stored_body();
         let stored = Queued { body: QueuedBody::Stored(StoredBody { size, expires_at }), ..queued.clone() };
         prop_assert_eq!(decode_item(queued.position, &value), Some(Restored::Message { queued: stored, packet_id }));
@@ -117,6 +118,15 @@ fn the_names_of_a_packet_are_read_and_no_more_of_them_than_there_can_be() {
 }
 
 #[test]
+fn that_a_session_has_had_a_will_is_read() {
+    let will = WillName { client: "c".into(), epoch: 7 };
+    let value = encode_item(Item::HadWill { will: &will });
+    assert!(is_had_will(&value) && !is_passing(&value));
+    assert_eq!(decode_item(1, &value), Some(Restored::HadWill { will }));
+    assert_eq!(decode_item(1, &[&value[..], &[0]].concat()), None);
+}
+
+#[test]
 fn a_message_of_version_1_is_read() {
     let mut old = vec![1, 1 | 0x04 | 0x08];
     old.extend(7u16.to_le_bytes());
@@ -132,26 +142,12 @@ fn a_message_of_version_1_is_read() {
     super::bytes::Sink::blob(&mut old, &[]);
     old.extend(b"value");
     let message = Message {
-        id: MessageId { node: 0, shard: 7, sequence: 9 },
-        stamp: 0,
-        topic: "a/b".into(),
         payload: Bytes::from_static(b"value"),
-        properties: Bytes::new(),
-        qos: QoS::AtLeastOnce,
         retain: true,
         expires_at: Some(50),
-        publisher: "p".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(MessageId { node: 0, shard: 7, sequence: 9 }, "a/b", QoS::AtLeastOnce)
     };
-    assert_eq!(decode_message(&old), Some(message.clone()));
-    old[0] = 4;
+    assert_eq!(decode_message(&old), Some(message));
+    old[0] = 3;
     assert_eq!(decode_message(&old), None, "of a newer program");
-    let (mut body, will) = (Vec::new(), Message { will: 3, ..message });
-    will.encode(&mut body);
-    assert_eq!((body[0], decode_message(&body)), (3, Some(will.clone())), "a program that knows no Wills refuses it");
-    super::message::change_expiry(&mut body, |at| at + 1);
-    assert_eq!(decode_message(&body), Some(Message { expires_at: Some(51), ..will }));
-    body[0] = 2;
-    assert_eq!(decode_message(&body), None, "version 2 had none");
 }

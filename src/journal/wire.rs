@@ -13,15 +13,16 @@ use holdfast_storage::Body as _;
 use thiserror::Error;
 
 use crate::cluster::session_move::PART_BYTES_MAX;
+use crate::cluster::share_groups::SharedMessage;
 use crate::limits;
-use crate::mqtt::{Message, MessageId, PacketId, QoS, REMAINING_LENGTH_MAX};
+use crate::mqtt::{Message, MessageId, PacketId, QoS, REMAINING_LENGTH_MAX, WillName};
 use crate::session::{
     Bounds, Exporter, Item, Position, Queued, QueuedBody, Restored, Seen, Session, Step, Subscription,
 };
 use crate::topic::{self, TopicFilter};
 
 use super::bytes::{Sink as _, Source};
-use super::items::{decode_any_item, encode_item};
+use super::items::{decode_any_item, encode_item, shared_once};
 use super::message::decode_message;
 
 const VERSION: u8 = 1;
@@ -164,6 +165,8 @@ pub struct StateWriter {
     /// Bytes of `pending` that have gone.
     at: usize,
     ended: bool,
+    /// What has gone of share groups, and no other member may get.
+    shares: Vec<SharedMessage>,
 }
 
 impl StateWriter {
@@ -177,7 +180,7 @@ impl StateWriter {
             pending.u16(shard);
             pending.u64(sequence);
         }
-        StateWriter { exporter: Exporter::new(session), pending, at: 0, ended: false }
+        StateWriter { exporter: Exporter::new(session), pending, at: 0, ended: false, shares: Vec::new() }
     }
 
     /// Where the session stood when the writing began.
@@ -185,11 +188,21 @@ impl StateWriter {
         self.exporter.bounds()
     }
 
+    pub fn shares(&self) -> &[SharedMessage] {
+        &self.shares
+    }
+
     /// `now`: of the clock by which messages expire.
     pub fn next(&mut self, session: &mut Session, now: u64) -> StatePart {
         while !self.ended && self.pending.len() - self.at < PART_BYTES_MAX {
             match self.exporter.step(session) {
-                Step::Item(position, item) => write_item(&mut self.pending, position, item, now),
+                Step::Item(position, item) => {
+                    if let Item::Message { queued, .. } = &item {
+                        let left = limits::SHARES_MOVED_MAX.saturating_sub(self.shares.len());
+                        self.shares.extend(shared_once(queued).take(left));
+                    }
+                    write_item(&mut self.pending, position, item, now);
+                }
                 Step::Wanted(positions) => return StatePart::Wanted(positions),
                 Step::Unkept => return StatePart::Unkept,
                 Step::End(Bounds { next_position, last_packet_id }) => {
@@ -254,6 +267,7 @@ pub struct StateReader {
     bounds: Option<Bounds>,
     seen: Seen,
     missed: bool,
+    wills: HashSet<WillName>,
     positions: HashSet<Position>,
     accepted: HashSet<PacketId>,
     inflight: HashSet<PacketId>,
@@ -271,6 +285,7 @@ impl StateReader {
             bounds: None,
             seen: Seen::default(),
             missed: false,
+            wills: HashSet::new(),
             positions: subscriptions.iter().map(|(position, ..)| *position).collect(),
             accepted: HashSet::new(),
             inflight: HashSet::new(),
@@ -377,6 +392,7 @@ impl StateReader {
             Restored::Subscription { .. } => false,
             Restored::Accepted { packet_id, .. } => self.accepted.insert(*packet_id),
             Restored::Missed { .. } => !std::mem::replace(&mut self.missed, true),
+            Restored::HadWill { will } => self.wills.insert(will.clone()),
             Restored::Received { packet_id } => self.inflight.insert(*packet_id),
             Restored::Message { packet_id: Some(packet_id), .. } => self.inflight.insert(*packet_id),
             Restored::Message { queued, packet_id: None } => {
@@ -400,7 +416,8 @@ pub(super) fn can_be(restored: &Restored) -> bool {
                 && (packet_id.is_none() || queued.qos != QoS::AtMostOnce)
                 && are_ids(queued.subscription_ids.as_slice().iter().copied())
         }
-        Restored::Accepted { .. } | Restored::Received { .. } | Restored::Missed { .. } => true,
+        Restored::Accepted { .. } | Restored::Received { .. } => true,
+        Restored::Missed { .. } | Restored::HadWill { .. } => true,
     }
 }
 

@@ -10,7 +10,7 @@
 //! name:    u8 0, text client, u64 epoch | u8 1, u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Orphan:  as Publish, and behind its sequence u64 dead node | u64 incarnation | u8 0, or 1 and u64 earlier sequence
 //! Copy:    u64 sequence | entries up to the end of the frame
-//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner, u64 item | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
+//! Ask:     u64 sequence | u8 0, or 1 and u64 dead node, u64 incarnation | u8 0, or 1 and u64 home, u64 node, u64 owner, u64 item, u64 began | text share | u8 count, as often: u64 node, u16 shard, u64 sequence
 //! Aware:   u64 sequence | u64 dead node | u64 incarnation
 //! Void:    u8 | u64 sequence | what was a Publish or an Orphan
 //! ```
@@ -165,10 +165,11 @@ pub struct Orphan {
 pub struct Ask<'a> {
     /// Its place in the stream of the sending shard, as that of a publish.
     pub sequence: u64,
-    /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first.
+    /// The tag of the node that died last, as far as the sender knows, and its incarnation: who is asked has to know of that death first. At the least it is an earlier life of the
+    /// sender.
     pub behind: Option<(u64, u64)>,
     /// From whom the message was inherited, if it was, and by whom: of two that ask one another the greater one has it.
-    pub rank: Option<[u64; 4]>,
+    pub rank: Option<[u64; 5]>,
     /// `$share/name/filter`; not checked here.
     pub share: &'a str,
     /// The message may have come as each of these: places in streams, or names of packets.
@@ -383,7 +384,7 @@ impl<'a> Ask<'a> {
         number(out, ASK, self.sequence);
         let numbers = self.behind.map(|(node, incarnation)| [node, incarnation]);
         put_numbers(out, numbers.as_ref().map(<[u64; 2]>::as_slice));
-        put_numbers(out, self.rank.as_ref().map(<[u64; 4]>::as_slice));
+        put_numbers(out, self.rank.as_ref().map(<[u64; 5]>::as_slice));
         put_bytes(out, self.share.as_bytes());
         put_ids(out, &self.ids);
     }

@@ -135,7 +135,7 @@ fn small_frames_come_back() {
     let ask = Ask {
         sequence: 9,
         behind: Some((7, u64::MAX)),
-        rank: Some([8, 1, 2, 3]),
+        rank: Some([8, 1, 2, 3, u64::MAX]),
         share: "$share/g/t",
         ids: names(Names::MAX),
     };

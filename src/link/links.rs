@@ -172,16 +172,19 @@ impl Links {
         views
     }
 
-    /// Asks for a data connection to the peer from each of these shards of ours, for as long as the peer is known: each comes by
-    /// [`Receiver::data_out`] whenever the link comes up, and again after it has ended ([`Links::data_ended`]).
+    /// Asks for a data connection to the peer from each of these shards of ours, whether it was met yet or not: each comes by [`Receiver::data_out`] whenever the link comes up,
+    /// and again after it has ended ([`Links::data_ended`]).
     pub fn want_data(&self, peer: NodeId, shards: Range<ShardId>) {
         let wanted =
             shards.filter(|shard| usize::from(*shard) < SHARDS_MAX).fold(0, |mask, shard| mask | 1u64 << shard);
+        // Who meets it just now sees what was wanted before, or is asked.
+        *self.shared().wanted.lock().entry(peer).or_default() |= wanted;
         self.ask(peer, |asked| asked.wanted |= wanted);
     }
 
     /// The opposite of [`Links::want_data`], for all shards. What was handed out stays with whoever has it.
     pub fn drop_data(&self, peer: NodeId) {
+        self.shared().wanted.lock().remove(&peer);
         self.ask(peer, |asked| asked.wanted = 0);
     }
 

@@ -92,7 +92,7 @@ pub(super) struct PeerHandle {
 }
 
 /// Shards of ours, one bit each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Asked {
     /// Those that want a data connection to the peer.
     pub wanted: u64,
@@ -112,13 +112,14 @@ impl PeerHandle {
     pub(super) fn start(shared: &Arc<Shared>, peer: Peer, met_at: Option<String>) -> Arc<Self> {
         let (events, received) = mpsc::channel(EVENTS_MAX);
         let peer = Arc::new(peer);
+        let wanted = shared.wanted.lock().get(&peer.id).copied().unwrap_or_default();
         let handle = Arc::new(Self {
             id: peer.id,
             events,
             control: Outbound::new(CONTROL_QUEUE_BYTES_MAX),
             bulk: Outbound::new(BULK_QUEUE_BYTES_MAX),
             up: watch::Sender::new(false),
-            asked: Mutex::default(),
+            asked: Mutex::new(Asked { wanted, ended: 0 }),
             asked_wake: Notify::new(),
             shown: Mutex::new(Shown { peer: Arc::clone(&peer), last_error: None }),
             rtt_micros: AtomicU64::new(0),

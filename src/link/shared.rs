@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub receiver: Arc<dyn Receiver>,
     pub counts: LinkCounts,
     pub peers: RwLock<HashMap<NodeId, Arc<PeerHandle>>>,
+    /// The shards of ours that want a data connection to a peer, one bit each, whether it was met yet or not.
+    pub wanted: Mutex<HashMap<NodeId, u64>>,
     /// Places where nodes are looked for, beside the seeds: what peers told, and how many there are.
     pub places: Mutex<HashMap<String, Place>>,
     pub runtime: Handle,
@@ -85,6 +87,7 @@ impl Shared {
             receiver: parts.receiver,
             counts: LinkCounts::default(),
             peers: RwLock::default(),
+            wanted: Mutex::default(),
             places: Mutex::default(),
             runtime: parts.runtime,
             stop: watch::Sender::new(false),

@@ -157,16 +157,32 @@ pub struct Message {
     pub publisher: Arc<str>,
     /// Of one for a share group: what the QoS 2 packet is known by that brought it, beside its place in a stream.
     pub name: Option<MessageId>,
-    /// Of a Will: the epoch of the connection that left it, by which it is known with its publisher, whoever publishes it. 0 for what is no Will: no connection has that.
+    /// Of a Will: the epoch of the connection that left it, by which it is known with its publisher, whoever publishes it; while it is offered to
+    /// sessions. 0 for what is no Will: no connection has that.
     pub will: u64,
 }
 
+#[cfg(test)]
 impl Message {
-    /// As what a Will is known. None for what is none.
-    pub fn will_name(&self) -> Option<WillName> {
-        (self.will > 0).then(|| WillName { client: self.publisher.clone(), epoch: self.will })
+    /// An empty one, for tests, which say beside this what matters to them.
+    pub fn sample(id: MessageId, topic: &str, qos: QoS) -> Message {
+        Message {
+            id,
+            stamp: 0,
+            topic: topic.into(),
+            payload: Bytes::new(),
+            properties: Bytes::new(),
+            qos,
+            retain: false,
+            expires_at: None,
+            publisher: "p".into(),
+            name: None,
+            will: 0,
+        }
     }
+}
 
+impl Message {
     /// Bytes that this message keeps in memory, near enough for limits and counters.
     pub fn size(&self) -> usize {
         self.topic.len() + self.payload.len() + self.properties.len() + std::mem::size_of::<Self>()

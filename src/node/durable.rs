@@ -17,7 +17,7 @@ use holdfast_storage::{Alive, Audience, Entry, ItemId, Opened, OwnerId, Recovere
 
 use crate::cluster::copies::CopyHeader;
 use crate::cluster::copies::receiving::Copied;
-use crate::cluster::share_groups::SharedMessage;
+use crate::cluster::share_groups::{Rank, SharedMessage};
 use crate::config::{self, Config};
 use crate::journal::{self, Header, Mark};
 use crate::mqtt::MessageId;
@@ -167,6 +167,9 @@ pub(super) fn take_up(
         stored[shard].sessions.push(StoredSession { owner, client_id, epoch, expiry_secs, items });
     }
     stored[0].given_back = std::mem::take(&mut found.given_back);
+    if shared.clustered {
+        found.note_in_groups(&stored, shared);
+    }
     found.give_marks(&mut stored, &mut entries);
     found.give_copies(&mut stored, &mut entries);
     let in_groups = Arc::new(std::mem::take(&mut found.shared));
@@ -236,9 +239,26 @@ struct Found {
     copies: Vec<(OwnerId, CopyHeader, Vec<RecoveredItem>)>,
     /// The messages for share groups that sessions have.
     shared: HashSet<SharedMessage>,
+    /// The items of those that are of QoS 2.
+    shared_once: Vec<(OwnerId, RecoveredItem)>,
 }
 
 impl Found {
+    /// Whoever asks for one of them is told that it is here.
+    fn note_in_groups(&mut self, stored: &[Stored], shared: &Shared) {
+        let node = shared.node_tag;
+        let sessions = stored.iter().flat_map(|stored| &stored.sessions);
+        let sessions = sessions.map(|session| (session.owner, Rank::of_session(node, session.owner, session.epoch)));
+        let left = stored.iter().flat_map(|stored| &stored.given_back);
+        let left = left.map(|(owner, _)| (*owner, Rank::of_left(node, *owner)));
+        let ranks: HashMap<_, _> = sessions.chain(left).collect();
+        for (owner, RecoveredItem { item, value, .. }) in std::mem::take(&mut self.shared_once) {
+            if let Some(rank) = ranks.get(&owner) {
+                shared.shares_had.note_taken_up([(&item, &value)].into_iter(), Some(*rank));
+            }
+        }
+    }
+
     fn sort_in(&mut self, owner: OwnerId, items: Vec<RecoveredItem>) -> Result<(), RecoverError> {
         match owner {
             journal::NODE => {
@@ -293,6 +313,9 @@ impl Found {
             } else {
                 self.shared.extend(journal::shared_message(&value));
                 restored.push((item, journal::decode_item(item, &value).ok_or(unknown)?));
+                if journal::is_shared_once(&value) {
+                    self.shared_once.push((owner, RecoveredItem { item, value, body: None }));
+                }
             }
         }
         match header {
@@ -357,8 +380,7 @@ impl Found {
             match header {
                 CopyHeader::Session { owner: at_home, client_id, began, complete, .. } => {
                     let items = items.into_iter().map(|item| (item.item, item.value)).collect();
-                    let (wills, ahead) = (Vec::new(), Vec::new());
-                    let copied = Copied { owner, client_id, began, complete, items, wills, ahead };
+                    let copied = Copied { owner, client_id, began, complete, items, ahead: Vec::new() };
                     let older = copies.restore_session(home, at_home, copied);
                     entries.extend(older.map(|owner| Entry::Drop { owner }));
                 }

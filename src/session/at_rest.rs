@@ -111,6 +111,7 @@ impl Session {
                 self.accepted.insert(packet_id, Accepted { position, message: Routing::restored(names) });
             }
             Restored::Missed { missed } => self.missed = Some(Box::new((position, missed))),
+            Restored::HadWill { will } => self.wills.enter(will, position),
         }
     }
 
@@ -156,6 +157,7 @@ impl Session {
         let inflight = self.window.iter().map(|inflight| inflight.position);
         let accepted = self.accepted.values().map(|accepted| accepted.position);
         let missed = self.missed.iter().map(|missed| missed.0);
-        subscriptions.chain(queued).chain(inflight).chain(accepted).chain(missed).collect()
+        let wills = self.wills.iter().map(|(_, position)| position);
+        subscriptions.chain(queued).chain(inflight).chain(accepted).chain(missed).chain(wills).collect()
     }
 }

@@ -15,6 +15,9 @@ impl Session {
         if let Some((position, missed)) = self.missed.as_deref() {
             each(*position, Item::Missed { missed });
         }
+        for (will, position) in self.wills.iter() {
+            each(position, Item::HadWill { will });
+        }
         for (packet_id, accepted) in &self.accepted {
             each(accepted.position, Item::Accepted { packet_id: *packet_id, names: accepted.message.names() });
         }

@@ -4,7 +4,7 @@
 //! The session has no connection meanwhile, so nothing leaves it but what expires, is damaged, or has to make room.
 
 use crate::limits;
-use crate::mqtt::{PacketId, QoS};
+use crate::mqtt::{PacketId, QoS, WillName};
 
 use super::queue::{Queued, QueuedBody};
 use super::record::{Item, Position};
@@ -41,6 +41,8 @@ pub struct Bounds {
 pub struct Exporter {
     /// What the session has missed is still to go.
     missed: bool,
+    /// The Wills that are still to go, the last first.
+    wills: Vec<(Position, WillName)>,
     /// In the order of their positions.
     accepted: Vec<(Position, PacketId)>,
     /// In the order of the window.
@@ -60,8 +62,11 @@ impl Exporter {
     pub fn new(session: &Session) -> Exporter {
         let mut accepted: Vec<_> = session.accepted.iter().map(|(id, accepted)| (accepted.position, *id)).collect();
         accepted.sort_unstable();
+        let mut wills: Vec<_> = session.wills.iter().map(|(will, position)| (position, will.clone())).collect();
+        wills.sort_unstable_by_key(|(position, _)| std::cmp::Reverse(*position));
         Exporter {
             missed: true,
+            wills,
             accepted,
             window: session.window.iter().map(|inflight| inflight.packet_id).collect(),
             at: 0,
@@ -82,6 +87,12 @@ impl Exporter {
         self.put_away(session);
         if std::mem::take(&mut self.missed) && session.missed.is_some() {
             return self.missed(session);
+        }
+        while let Some((_, will)) = self.wills.pop() {
+            // Unless it was forgotten meanwhile.
+            if session.wills.get(&will).is_some() {
+                return self.had_will(session, &will);
+            }
         }
         if let Some((position, packet_id)) = self.accepted.get(self.at).copied() {
             self.at += 1;
@@ -105,6 +116,13 @@ impl Exporter {
     fn missed<'s>(&self, session: &'s Session) -> Step<'s> {
         match session.missed.as_deref() {
             Some((position, missed)) => Step::Item(*position, Item::Missed { missed }),
+            None => Step::End(self.bounds),
+        }
+    }
+
+    fn had_will<'s>(&self, session: &'s Session, will: &WillName) -> Step<'s> {
+        match session.wills.get(will) {
+            Some((will, position)) => Step::Item(position, Item::HadWill { will }),
             None => Step::End(self.bounds),
         }
     }

@@ -100,6 +100,7 @@ impl Session {
                 self.put(turn, position, Item::Accepted { packet_id: *packet_id, names: names.as_deref() });
             }
             Restored::Missed { missed } => self.put(turn, position, Item::Missed { missed }),
+            Restored::HadWill { will } => self.put(turn, position, Item::HadWill { will }),
         }
         self.restore(position, restored);
     }
@@ -142,7 +143,10 @@ impl Session {
             subscription_ids: held.subscription_ids.as_slice(),
             share: held.share.as_ref().map(|text| ShareText { text, awaited: held.awaited }),
         };
-        self.enqueue(turn, &Outgoing::from_message(message), delivery, held.qos);
+        let outgoing = Outgoing::from_message(message);
+        if self.wants_will(&outgoing, delivery) {
+            self.enqueue(turn, &outgoing, delivery, held.qos);
+        }
     }
 
     /// Whether the session got this message where it was before. To be asked once for each message that comes live, not by a share group and

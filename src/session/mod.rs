@@ -2,8 +2,8 @@
 //!
 //! Pure: packets and messages in, packets into a [`Wire`] and items into a [`Journal`] out. The shard of the client id owns each
 //! [`Session`] and calls it; nothing here knows a socket or a clock. Read in this order: [`session`](self) for the state,
-//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK, `record` and `at_rest` for what is on disk, `export` and
-//! `import` for a session that moves to another node. `tests.rs`
+//! `inbound` for what the client sends, `outbound` for what is sent to it, `handshake` for CONNECT and CONNACK, `record` and `at_rest` for what is on disk, `wills` for
+//! the Wills that it has had, `export` and `import` for a session that moves to another node. `tests.rs`
 //! walks each QoS flow with a reconnect at every step.
 //!
 //! Invariants: a packet identifier is in the inflight window at most once; the window never holds more than the client's
@@ -29,6 +29,7 @@ mod subscribing;
 mod tests;
 mod topic_aliases;
 pub mod will;
+mod wills;
 mod window;
 
 use crate::metrics::ShardMetrics;

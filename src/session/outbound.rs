@@ -47,7 +47,7 @@ pub struct Outgoing<'a> {
     pub resent: bool,
     /// See [`Message::will`].
     pub will: u64,
-    /// Of a Will: it was on this node before, and is for those alone who may not have had it where they were.
+    /// Of a Will: it was on this node before, and is for those alone who remember what they have had, and have not had it.
     pub known: bool,
     message: OnceCell<Arc<Message>>,
 }
@@ -221,6 +221,7 @@ impl Session {
         if qos == QoS::ExactlyOnce && self.defers(turn) {
             let queued = queued(self.take_position(), outgoing, delivery, qos);
             self.record_first(turn, queued);
+            self.note_will(turn, outgoing, delivery);
             return;
         }
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.window.next_packet_id());
@@ -242,6 +243,7 @@ impl Session {
             self.put(turn, position, Item::Message { queued, packet_id: Some(packet_id) });
         }
         self.window.push(Inflight { packet_id, stage: sent_stage(qos), position, queued });
+        self.note_will(turn, outgoing, delivery);
     }
 
     /// Whether what is promised has to be kept first.
@@ -345,6 +347,7 @@ impl Session {
             queued.kept = !self.defers(turn) || (qos != QoS::ExactlyOnce && !turn.journal.goes_round());
             self.put(turn, queued.position, Item::Message { queued: &queued, packet_id: None });
             self.ask_for_message(turn, &queued);
+            self.note_will(turn, outgoing, delivery);
         }
         self.queue.push(queued);
         Verdict::Taken

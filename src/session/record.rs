@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use holdfast_storage::OwnerId;
 
-use crate::mqtt::{MessageId, Names, PacketId};
+use crate::mqtt::{MessageId, Names, PacketId, WillName};
 
 use super::queue::Queued;
 use super::seen::Missed;
@@ -44,6 +44,10 @@ pub enum Item<'a> {
     Missed {
         missed: &'a [Missed],
     },
+    /// The session has had this Will, whatever has become of its message. Put with that.
+    HadWill {
+        will: &'a WillName,
+    },
 }
 
 /// An item as it is found again.
@@ -54,6 +58,7 @@ pub enum Restored {
     Received { packet_id: PacketId },
     Accepted { packet_id: PacketId, names: Option<Box<Names>> },
     Missed { missed: Vec<Missed> },
+    HadWill { will: WillName },
 }
 
 /// What the session wants to be told when all that it has written down until now is kept.
@@ -149,6 +154,7 @@ impl Journal for Shelf {
                 Restored::Accepted { packet_id, names: names.map(|names| Box::new(*names)) }
             }
             Item::Missed { missed } => Restored::Missed { missed: missed.to_vec() },
+            Item::HadWill { will } => Restored::HadWill { will: will.clone() },
         };
         self.items.insert(position, restored);
     }

@@ -16,6 +16,7 @@ use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
 use super::seen::{Elsewhere, Missed};
 use super::topic_aliases::{InboundAliases, OutboundAliases};
+use super::wills::Wills;
 use super::window::{Stage, Window};
 use super::{Agreed, Turn};
 
@@ -70,6 +71,7 @@ pub struct Session {
     pub(super) elsewhere: Elsewhere,
     /// What its shard has seen and it has not, and under which position that is written down.
     pub(super) missed: Option<Box<(Position, Vec<Missed>)>>,
+    pub(super) wills: Wills,
     /// Messages this session lost, for the log.
     dropped: u64,
 }
@@ -95,6 +97,7 @@ impl Session {
             held: None,
             elsewhere: Elsewhere::default(),
             missed: None,
+            wills: Wills::default(),
             dropped: 0,
         }
     }
@@ -263,8 +266,8 @@ impl Session {
         given
     }
 
-    /// Takes out what of an inherited session is perhaps another member's: messages of share groups of QoS 2 that were never sent. Its home may have been about to give them to
-    /// others, from the oldest on, and so much at the most.
+    /// Takes out what of a session that was inherited, or found at a start, is perhaps another member's: messages of share groups of QoS 2 that were never sent. Its home may have been
+    /// about to give them to others, from the oldest on, and so much at the most.
     pub fn take_doubtful(&mut self) -> Vec<Queued> {
         let mut left = (limits::DOUBTFUL_MAX, limits::DOUBTFUL_BYTES_MAX);
         if !self.queue.holds_shared() {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::metrics::{DropReason, ShardMetrics};
 use crate::mqtt::{
     self, Ack, Connect, Message, MessageId, Packet, PacketId, Peer, Properties, PropertiesBuf, Property,
-    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
+    ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, SubscriptionOptions, WillName,
 };
 
 use holdfast_storage::OwnerId;
@@ -174,6 +174,25 @@ impl Bench {
         })
     }
 
+    /// Offers a Will of the connection of that epoch, as a node that has seen it before, or has not. Returns whether it is for the session.
+    fn offer_will(&mut self, (payload, epoch): (&str, u64), known: bool, qos: QoS) -> bool {
+        let will = Arc::new(Message { will: epoch, ..(*message(payload, ExactlyOnce)).clone() });
+        let delivery = Delivery { qos, retain: false, subscription_ids: &[], share: None };
+        let mut outgoing = Outgoing::from_message(&will);
+        outgoing.known = known;
+        let wanted = self.session.wants_will(&outgoing, delivery);
+        self.in_turn(|session, turn, pipe| {
+            let wire = session.connected().is_some().then_some(pipe);
+            wanted.then(|| session.deliver(turn, &outgoing, delivery, wire))
+        });
+        wanted
+    }
+
+    fn forget_will(&mut self, epoch: u64) {
+        let will = WillName { client: "p".into(), epoch };
+        self.in_turn(|session, turn, _| session.forget_will(turn, &will));
+    }
+
     fn ack(&mut self, kind: &str, id: u16) -> Vec<String> {
         self.ack_with(kind, id, ReasonCode::Success).unwrap()
     }
@@ -230,19 +249,7 @@ impl Bench {
 }
 
 fn message(payload: &str, qos: QoS) -> Arc<Message> {
-    Arc::new(Message {
-        id: Default::default(),
-        stamp: 0,
-        topic: "t".into(),
-        payload: payload.to_owned().into(),
-        properties: Bytes::new(),
-        qos,
-        retain: false,
-        expires_at: None,
-        publisher: "publisher".into(),
-        name: None,
-        will: 0,
-    })
+    Arc::new(Message { payload: payload.to_owned().into(), ..Message::sample(Default::default(), "t", qos) })
 }
 
 use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
@@ -657,10 +664,53 @@ fn a_packet_that_is_found_under_way_is_routed_again_as_one_more_message() {
     assert_eq!(receive(&mut bench, 50), [50]);
 }
 
+/// However it is delivered, and whatever becomes of it.
+#[test]
+fn a_session_takes_a_will_once() {
+    for (connected, defers, qos) in [(true, false, AtLeastOnce), (true, true, ExactlyOnce), (false, false, AtLeastOnce)]
+    {
+        let mut bench = Bench::persistent();
+        bench.shelf.defers = defers;
+        if !connected {
+            bench.session.disconnect();
+        }
+        assert!(bench.offer_will(("a", 1), true, qos), "the session was elsewhere when the node has seen it");
+        bench.keep(true);
+        let sent = bench.pipe.read();
+        assert_eq!(if connected { sent } else { bench.reconnect() }.len(), 1);
+        let _ = bench.ack_with("puback", 1, ReasonCode::Success);
+        assert!(!bench.offer_will(("again", 1), false, qos) && bench.offer_will(("b", 2), false, qos));
+        let mut found = Session::new("client".into(), bench.session.owner());
+        bench.shelf.items.iter().for_each(|(position, item)| found.restore(*position, item.clone()));
+        bench.session = found;
+        assert!(!bench.offer_will(("again", 1), false, qos) && !bench.offer_will(("again", 2), false, qos));
+        assert_eq!(bench.session.wills_had().count(), 2);
+        bench.forget_will(1);
+        assert!(bench.offer_will(("again", 1), false, qos));
+    }
+}
+
+#[test]
+fn what_a_session_does_not_remember_goes_by_what_its_node_has_seen() {
+    let mut persistent = Bench::persistent();
+    let mut clean = Bench::with(limits(), 0, &[]);
+    for (bench, qos) in [(&mut persistent, AtMostOnce), (&mut clean, ExactlyOnce)] {
+        assert!(bench.offer_will(("a", 1), false, qos) && !bench.offer_will(("a", 1), true, qos));
+        assert!(bench.shelf.items.is_empty() && bench.session.wills_had().next().is_none());
+    }
+    let full = Limits { queued_messages_max: 1, queue_full: QueueFull::DropNewest, ..limits() };
+    let mut bench = Bench::with(full, 3600, &[]);
+    bench.session.disconnect();
+    bench.send("a", AtLeastOnce);
+    assert!(bench.offer_will(("b", 1), false, AtLeastOnce) && bench.session.wills_had().next().is_none());
+}
+
 /// One step of a random life.
 #[derive(Debug, Clone)]
 enum Step {
     Send(QoS, bool),
+    Will(u64, QoS),
+    ForgetWill(u64),
     Ack(&'static str, u16, bool),
     Receive(u16),
     Reconnect(u16),
@@ -677,6 +727,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let qos = prop_oneof![Just(AtMostOnce), Just(AtLeastOnce), Just(ExactlyOnce)];
     let kind = prop_oneof![Just("puback"), Just("pubrec"), Just("pubrel"), Just("pubcomp")];
     let step = prop_oneof![
+        3 => (1u64..4, qos.clone()).prop_map(|(epoch, qos)| Step::Will(epoch, qos)),
+        1 => (1u64..4).prop_map(Step::ForgetWill),
         6 => (qos, any::<bool>()).prop_map(|(qos, expires)| Step::Send(qos, expires)),
         8 => (kind, 1u16..8, prop::bool::weighted(0.1)).prop_map(|(kind, id, negative)| Step::Ack(kind, id, negative)),
         3 => (1u16..6).prop_map(Step::Receive),
@@ -705,6 +757,8 @@ fn take_step(bench: &mut Bench, number: usize, step: Step) {
             let message = Arc::new(Message { expires_at, ..(*message(&number.to_string(), qos)).clone() });
             bench.send_message(&message, qos);
         }
+        Step::Will(epoch, qos) => _ = bench.offer_will((&number.to_string(), epoch), false, qos),
+        Step::ForgetWill(epoch) => bench.forget_will(epoch),
         Step::Ack(kind, id, negative) if bench.session.connected().is_some() => {
             let reason = if negative { ReasonCode::UnspecifiedError } else { ReasonCode::Success };
             // A wrong kind is refused and changes nothing; the shard would close.
@@ -930,6 +984,7 @@ proptest! {
                 prop_assert_eq!(window_at_rest(&restored), window_at_rest(&bench.session));
                 prop_assert_eq!(accepted(&restored), accepted(&bench.session));
                 prop_assert_eq!(&restored.subscriptions, &bench.session.subscriptions);
+                prop_assert_eq!(&restored.wills, &bench.session.wills);
             }
             let positions: std::collections::BTreeSet<_> = bench.session.positions().into_iter().collect();
             prop_assert_eq!(positions, bench.shelf.items.keys().copied().collect());

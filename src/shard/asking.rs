@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use holdfast_storage::{ItemId, OwnerId, Value};
+use holdfast_raft::Incarnation;
+use holdfast_storage::{OwnerId, Value};
 
 use crate::cluster::copies::receiving::Copies;
 use crate::cluster::copies::{CopyEntry, Home};
@@ -48,19 +49,37 @@ impl Shard {
         self.shared.shares_had.note_death(self.id, death);
     }
 
+    /// A node has begun anew, or this one has: nothing that its earlier life had sent is taken any more. It may never have been given up.
+    pub(super) fn note_begun(&mut self, node: u64, incarnation: Incarnation) {
+        let before = (node, incarnation.saturating_sub(1));
+        if node == self.shared.node_tag {
+            // A death that is not over yet counts for more.
+            let of_itself = self.peers.last_death.is_none_or(|(other, _)| other == node);
+            self.peers.last_death = if of_itself { Some(before) } else { self.peers.last_death };
+        } else {
+            self.shared.shares_had.note_death(self.id, before);
+        }
+    }
+
     /// Whether not all is known yet that a node had until that death.
-    pub(super) fn is_behind(&self, death: Option<(u64, u64)>) -> bool {
+    fn is_behind(&self, death: Option<(u64, u64)>) -> bool {
         let lives = |(node, incarnation): (u64, u64)| {
             let is_live = self.peers.incarnation_of(node).is_some_and(|live| live <= incarnation);
             is_live || !self.shared.shares_had.is_known_to_all((node, incarnation), self.mail.len())
         };
-        self.heir.is_inheriting() || death.is_some_and(lives)
+        death.is_some_and(lives)
+    }
+
+    /// Whether a question of another node is to wait. Not for what is inherited from a node of whose death the asker does not know: its word that it does stands behind the question, and is
+    /// waited for before anything is entered. It has asked the dead one too, and asks everybody again when it knows.
+    pub(super) fn must_wait_to_answer(&self, of: StreamKey, ask: &Ask<'_>) -> bool {
+        self.heir.is_inheriting_for(self.source_of(of)) || self.is_behind(ask.behind)
     }
 
     /// Asks all other nodes, if this one has not got the message.
     pub(super) fn ask_everybody(&mut self, number: u64) {
         // It comes again with the next tick.
-        if self.is_behind(self.peers.last_death) {
+        if self.heir.is_inheriting() || self.is_behind(self.peers.last_death) {
             return;
         }
         let Some((share, ids, rank)) = self.share_groups.question(number) else { return };
@@ -73,7 +92,7 @@ impl Shard {
                 let node = self.peers.node(slot)?;
                 let sequence = self.next_message_id().sequence;
                 let (behind, rank) =
-                    (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner, rank.item]));
+                    (self.peers.last_death, rank.map(|rank| [rank.home, rank.node, rank.owner, rank.item, rank.began]));
                 let ask = Ask { sequence, behind, rank, share: &share, ids };
                 self.push_leg(slot, sequence, None, &DataFrame::Ask(ask));
                 Some((node, sequence))
@@ -101,7 +120,7 @@ impl Shard {
         let is_had = self.has_had(
             ask.share,
             ask.ids.all(),
-            ask.rank.map(|[home, node, owner, item]| Rank { home, node, owner, item }),
+            ask.rank.map(|[home, node, owner, item, began]| Rank { home, node, owner, item, began }),
         );
         self.answer_peer(
             of,
@@ -145,26 +164,8 @@ impl Shard {
         sent.for_each(|value| self.note_sent(home.node.tag(), value));
     }
 
-    /// What a session that is inherited has of share groups is answered for from now on. What has not been sent from there is perhaps another member's. `rank`: `None` if that
-    /// is not to be known any more.
-    pub(super) fn note_inherited<'a>(&self, items: impl Iterator<Item = (&'a ItemId, &'a Value)>, rank: Option<Rank>) {
-        let had = &self.shared.shares_had;
-        for (item, value) in items.filter(|(_, value)| journal::is_shared_once(value)) {
-            match rank {
-                Some(rank) if !journal::is_unsent(value) => self.note_sent(rank.home, value),
-                rank => {
-                    had.note(journal::shared_message(value));
-                    for (message, rank) in journal::shared_message(value).zip(rank.into_iter().cycle()) {
-                        had.note_asked(message.given_by(rank.home), Rank { item: *item, ..rank });
-                    }
-                }
-            }
-        }
-    }
-
     /// Nobody else gets what a session has been sent on the node of that tag.
     fn note_sent(&self, home: u64, value: &Value) {
-        let given = journal::shared_message(value).map(|message| message.given_by(home));
-        self.shared.shares_had.note(journal::shared_message(value).chain(given));
+        self.shared.shares_had.note_sent(home, value);
     }
 }

@@ -121,6 +121,7 @@ fn bytes_of(entry: &Entry) -> usize {
 fn effect_of(entry: &Entry) -> Effect {
     match entry {
         entry if ends(entry) => Effect::End,
+        Entry::Put { item, value, .. } if journal::is_had_will(value) => Effect::Beside { item: *item },
         Entry::Put { item, value, body, .. } => {
             let passing = body.is_some() && journal::is_passing(value);
             Effect::Put { item: *item, passing, body: body.as_ref().map(|body| body.id()) }
@@ -374,6 +375,7 @@ impl Shard {
 
     /// Hands over what the turn has written down: to the disk, and to the heirs.
     pub(super) fn submit_turn(&mut self) {
+        self.bound_wills();
         let submitted = self.keeping.submit(self.id);
         if !self.keeping.has_copies() {
             return;

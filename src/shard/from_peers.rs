@@ -452,10 +452,6 @@ impl Shard {
                 known = only.is_none() && !self.shared.wills_seen.note(client, epoch);
                 if known {
                     self.wait_for_newer();
-                    if !self.heir.is_heir() {
-                        // All sessions have it: who takes one of them over need not deliver it.
-                        return self.note_seen(place);
-                    }
                 }
                 will = epoch;
             }

@@ -22,14 +22,13 @@ use crate::cluster::copies::Home;
 use crate::cluster::copies::inheriting::{Found, Heritage, Inheriting, Life, Passed, Way, Without};
 use crate::cluster::copies::plain::PlainMessages;
 use crate::cluster::copies::receiving::{Copied, Copies, Taken, Write};
-use crate::cluster::copies::wills::WillsHad;
 use crate::cluster::route_commands;
 use crate::cluster::session_move::Source;
 use crate::cluster::share_groups::Rank;
 use crate::journal;
 use crate::mqtt::MessageId;
-use crate::session::{Outgoing, Seen, Session};
-use crate::subscriptions::{NodeSlot, SessionKey, ShardId};
+use crate::session::{Seen, Session};
+use crate::subscriptions::{NodeSlot, ShardId};
 
 use super::keeping::Due;
 use super::mailbox::{Event, Ticket, Turned};
@@ -79,8 +78,6 @@ pub(super) struct Heir {
     common: BTreeMap<Life, Arc<Seen>>,
     /// Messages that came as to everybody when the inherited sessions were there, from nodes that may not have known of the death.
     plain: PlainMessages,
-    /// The Wills that inherited sessions have had, by the owners of these.
-    wills: WillsHad,
 }
 
 impl Heir {
@@ -101,7 +98,6 @@ impl Heir {
             common: BTreeMap::new(),
             looks: Vec::new(),
             plain: PlainMessages::default(),
-            wills: WillsHad::default(),
         }
     }
 
@@ -463,16 +459,16 @@ impl Shard {
         here: &Seen,
         routes: &mut NewRoutes,
     ) {
-        let Copied { owner, client_id, began, items, wills, .. } = copied;
+        let Copied { owner, client_id, began, items, .. } = copied;
         if self.by_client.contains_key(client) {
             self.keeping.write_copies([Write::Drop { owner }]);
             return self.found_entered(life, client);
         }
-        wills.into_iter().for_each(|will| _ = self.heir.wills.note(owner, will));
         self.keeping.put(owner, journal::HEADER, journal::encode_header(client, began), None);
-        let rank_of = |life: Life| Rank { home: life.0.tag(), node: self.shared.node_tag, owner: owner.0, item: 0 };
+        let node = self.shared.node_tag;
+        let rank_of = |life: Life| Rank { home: life.0.tag(), node, owner: owner.0, item: 0, began };
         let rank = life.map(rank_of);
-        self.note_inherited(items.iter(), rank);
+        self.shared.shares_had.note_taken_up(items.iter(), rank);
         let items = items.into_iter().filter_map(|(item, value)| Some((item, journal::decode_item(item, &value)?)));
         let items = items.collect();
         let Passed { epoch, expiry_secs, .. } = passed;
@@ -489,15 +485,6 @@ impl Shard {
             self.ask_for_doubtful(session, owner, rank);
         }
         self.metrics().sessions_inherited.add(1);
-    }
-
-    /// Whether a session has not had a Will, which may have come under another id. It has it then.
-    pub(super) fn wants_will(&mut self, session: SessionKey, outgoing: &Outgoing<'_>) -> bool {
-        let slot = &self.sessions[session as usize];
-        match slot.session.owner().filter(|_| self.heir.is_heir()).zip(outgoing.will_name()) {
-            Some((owner, will)) => self.heir.wills.wants(owner, will, outgoing.known, slot.inherited.is_some()),
-            None => !outgoing.known,
-        }
     }
 
     /// A session that the client had here before it was elsewhere goes.
@@ -616,9 +603,6 @@ impl Shard {
         self.heir.begun.retain(|(life, _)| !over.contains(life));
         self.heir.common.retain(|life, _| !over.contains(life));
         over.iter().for_each(|life| self.heir.plain.over(*life));
-        if !self.heir.is_heir() {
-            self.heir.wills = WillsHad::default();
-        }
         for (_, slot) in &mut self.sessions {
             slot.inherited.take_if(|origin| over.contains(&origin.life));
         }

@@ -45,6 +45,7 @@ use super::mailbox::Turned;
 use super::moving::WaitsFor;
 use super::sharing::ShareAnswer;
 use super::subscribing::PendingSubscribe;
+use super::wills::WillsHad;
 use super::{ConnectionKey, Shard, Turn, turn};
 
 use marks::Marks;
@@ -167,6 +168,8 @@ pub(super) struct Keeping {
     /// What waits until a submission is kept, in their order; and until it is stable, if sessions have copies.
     waiting: VecDeque<(u64, Waiting)>,
     when_stable: VecDeque<(u64, Waiting)>,
+    /// The Wills that sessions remember.
+    pub wills: WillsHad,
     /// The copies of this shard's sessions, if they have any.
     pub copying: Option<Box<Copying>>,
     /// What is handed over counts as kept: `durability = "memory"`, where answers wait for the heirs alone.
@@ -205,6 +208,7 @@ impl Keeping {
             storage,
             clustered,
             section,
+            wills: WillsHad::default(),
             marks: None,
             entries: Vec::new(),
             waiting: VecDeque::new(),
@@ -340,6 +344,7 @@ impl Keeping {
     /// Ends a section whose entries go with the next submission.
     pub fn close_section(&mut self) {
         self.section.parts = false;
+        self.section.wills.drain(..).for_each(|(owner, will)| self.wills.note(owner, will));
         let coming = std::mem::take(&mut self.section.coming);
         if !self.section.entries.is_empty() {
             self.has_written();

@@ -371,19 +371,7 @@ mod tests {
     use crate::mqtt::QoS;
 
     fn message() -> Event {
-        let message = Arc::new(Message {
-            id: Default::default(),
-            stamp: 0,
-            topic: "t".into(),
-            payload: Default::default(),
-            properties: Default::default(),
-            qos: QoS::AtMostOnce,
-            retain: false,
-            expires_at: None,
-            publisher: "p".into(),
-            name: None,
-            will: 0,
-        });
+        let message = Arc::new(Message::sample(Default::default(), "t", QoS::AtMostOnce));
         Event::Publish { message, earlier: Box::default(), resent: false, known: false, leg: None }
     }
 

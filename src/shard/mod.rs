@@ -8,7 +8,7 @@
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `exactly_once.rs` for QoS 2 packets of sessions with copies, `answers.rs` for the order of
 //! the answers, `copying.rs` for the copies of sessions on other nodes, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
-//! for the way to other nodes, `from_peers.rs` for what comes from there, `peers/lives.rs` for nodes that come, go and begin anew, `peers/without_room.rs` for those whose disk is full, `sharing.rs` for share groups over nodes, `asking.rs` for whether a member has a message already, `moving.rs` for sessions that move, `grant.rs` for whether the node may
+//! for the way to other nodes, `from_peers.rs` for what comes from there, `peers/lives.rs` for nodes that come, go and begin anew, `peers/without_room.rs` for those whose disk is full, `sharing.rs` for share groups over nodes, `asking.rs` for whether a member has a message already, `moving.rs` for sessions that move, `wills.rs` for how long these remember Wills, `grant.rs` for whether the node may
 //! serve at all, `heir.rs` for the copies of sessions of other nodes and what becomes of them when one dies, `looking.rs` for what a shard finds out about them when it looks at the control state, `orphans.rs` for messages that a dead node would have got.
 //!
 //! Invariants: a session has at most one connection; a connection that is open has a session that names it; nothing waits inside a turn.
@@ -42,6 +42,7 @@ mod shared;
 mod sharing;
 mod subscribing;
 mod timers;
+mod wills;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -62,7 +63,7 @@ use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
 use crate::metrics::ShardMetrics;
-use crate::mqtt::{MessageId, ReasonCode};
+use crate::mqtt::{MessageId, ReasonCode, WillName};
 use crate::session::{Outgoing, Queued, Session, Turn};
 use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 
@@ -114,6 +115,11 @@ pub trait ControlPlane: Send + Sync {
 
     /// A shard has entered all that it has inherited from that life of a node, and it is kept.
     fn inherited(&self, _from: ShardId, _life: Life) {}
+
+    /// Whether a Will is due: it is published, or about to be.
+    fn is_will_due(&self, _will: &WillName) -> bool {
+        false
+    }
 
     /// How many shards a node has; `None` for one that was never linked.
     fn shards_of(&self, _node: NodeId) -> Option<u16> {

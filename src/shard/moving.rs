@@ -11,6 +11,7 @@ mod taking;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
 use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
@@ -179,7 +180,7 @@ impl Shard {
                 self.session_moved(&client, epoch);
             }
             Effect::Withdrawn { client, holder, .. } if self.shared.is_own(holder) => {
-                self.giving_event(&client, GivingEvent::Withdrawn);
+                self.giving_withdrawn(&client);
             }
             Effect::ClaimLost { client, epoch, by } if self.shared.is_own(by) => {
                 self.taking_event_of(&client, epoch, TakingEvent::ClaimLost);
@@ -350,6 +351,7 @@ impl Shard {
             self.look_after_peers();
             self.look_after_heritage();
             self.look_after_copies();
+            self.look_after_wills();
             self.give_up_late_subscribes();
         }
         self.settle();
@@ -392,6 +394,7 @@ impl Shard {
         if dropped > 0 {
             info!(event = "reconciled", dropped, "sessions that are no longer this node's are forgotten");
         }
+        self.note_begun(self.shared.node_tag, self.shared.incarnation.load(Ordering::Acquire));
         let shares = self.share_groups.registered(self.now, &self.peers.nodes(), self.keeping.has_copies());
         self.carry_out_shares(shares);
     }

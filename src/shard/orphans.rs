@@ -220,7 +220,7 @@ impl Shard {
     pub(super) fn must_wait(&self, of: StreamKey, frame: &DataFrame<'_>) -> bool {
         let orphan = match frame {
             DataFrame::Publish(frame::Publish { orphan: Some(orphan), .. }) => orphan,
-            DataFrame::Ask(ask) => return self.is_behind(ask.behind),
+            DataFrame::Ask(ask) => return self.must_wait_to_answer(of, ask),
             _ => return false,
         };
         // The other node knows of the death before this one.

@@ -386,14 +386,15 @@ impl Shard {
 
     /// Gives one session the message, and notes its connection for the flush.
     pub(super) fn deliver_to(&mut self, session: SessionKey, outgoing: &Outgoing<'_>, delivery: Delivery<'_>) {
-        if outgoing.will > 0 && delivery.share.is_none() && !self.wants_will(session, outgoing) {
-            return;
-        }
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
+        let wants = slot.session.wants_will(outgoing, delivery);
         let has_got = slot.session.has_got_any(outgoing.earlier, &self.moves.seen);
         let is_late = outgoing.resent && slot.begun_here;
-        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got || is_late) {
+        if delivery.share.is_none() && (slot.session.repeats(outgoing.id) || has_got || is_late || !wants) {
+            if !wants {
+                self.keeping.wait_for_earlier();
+            }
             if let Some(owner) = slot.session.owner().filter(|_| outgoing.qos != QoS::AtMostOnce) {
                 self.keeping.wait_for_cover(owner);
             }
@@ -430,24 +431,26 @@ impl Shard {
         let id = self.next_message_id();
         self.keeping.begin_route(Route::Whole, None);
         match will::decode(encoded, (&client, epoch), id, self.now) {
-            Some(message) => {
+            Some(mut message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);
                 let name = Some(Name::Will { client: &client, epoch });
+                if !self.shared.clustered {
+                    // It is kept as a whole: nobody has to know whether he has had it.
+                    message.will = 0;
+                }
                 let message = Arc::new(message);
+                let mut outgoing = Outgoing::from_message(&message);
                 if self.shared.wills_seen.note(&client, epoch) {
-                    self.route(&mut Outgoing::from_message(&message), name);
+                    self.route(&mut outgoing, name);
                 } else {
-                    // Who should have published it has died in the middle: here it came, others may not have it, nor sessions that were on that node.
-                    let mut outgoing = Outgoing::from_message(&message);
+                    // Who should have published it has died in the middle: here it came, others may not have it, nor sessions that were elsewhere.
                     outgoing.known = true;
                     self.wait_for_newer();
                     if message.retain {
                         outgoing.set_stamp(self.shared.hybrid.next(self.now));
                     }
-                    if self.heir.is_heir() {
-                        self.route_here(&mut outgoing);
-                    }
+                    self.route_here(&mut outgoing);
                     self.send_to_peers(&outgoing, name);
                 }
             }

@@ -48,13 +48,13 @@ impl Shard {
         self.read_back_given(owner, given, None);
     }
 
-    /// Asks for messages of a session that was inherited, and which may be another member's.
+    /// Asks for messages of a session that was inherited, or found at a start, and which may be another member's.
     pub(super) fn read_back_to_ask(&mut self, owner: OwnerId, given: Vec<Queued>, rank: Rank) {
         self.read_back_given(owner, given, Some(rank));
     }
 
     fn read_back_given(&mut self, owner: OwnerId, given: Vec<Queued>, rank: Option<Rank>) {
-        let Some(storage) = self.keeping.storage() else {
+        let Some(storage) = self.keeping.storage().filter(|_| !given.is_empty()) else {
             return;
         };
         self.next_ticket += 1;

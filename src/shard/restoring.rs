@@ -8,9 +8,9 @@ use holdfast_raft::Command;
 use holdfast_storage::{ItemId, OwnerId};
 
 use crate::cluster::copies::receiving::Copies;
-use crate::cluster::share_groups::SharedMessage;
+use crate::cluster::share_groups::{Rank, SharedMessage};
 use crate::limits;
-use crate::mqtt::MessageId;
+use crate::mqtt::{MessageId, QoS};
 use crate::session::{Position, Queued, Restored, Session};
 use crate::subscriptions::SessionKey;
 
@@ -56,7 +56,12 @@ impl Shard {
         let order = shared.index.route_order();
         let mut routes = NewRoutes::default();
         for session in stored.sessions {
-            self.restore_session(session, &mut routes);
+            let (owner, began) = (session.owner, session.epoch);
+            let session = self.restore_session(session, &mut routes);
+            if self.keeping.has_copies() {
+                // The process before may have been about to give it to others, or to forget the session.
+                self.ask_for_doubtful(session, owner, Rank::of_session(shared.node_tag, owner, began));
+            }
             if routes.len() >= ROUTES_PER_COMMAND {
                 self.propose_restored(std::mem::take(&mut routes));
             }
@@ -65,6 +70,9 @@ impl Shard {
         drop(order);
         self.restore_copies(stored.copies);
         for (owner, given) in stored.given_back {
+            let once = |queued: &Queued| queued.qos == QoS::ExactlyOnce;
+            let (doubtful, given) = given.into_iter().partition(|queued| self.keeping.has_copies() && once(queued));
+            self.read_back_to_ask(owner, doubtful, Rank::of_left(shared.node_tag, owner));
             self.read_back_to_offer(owner, given);
         }
     }
@@ -79,6 +87,7 @@ impl Shard {
         session.set_expiry_secs(expiry_secs);
         items.into_iter().for_each(|(position, item)| session.restore(position, item));
         session.restored();
+        session.wills_had().for_each(|will| self.keeping.wills.note(owner, will.clone()));
         let subscriptions: Vec<_> =
             session.subscriptions().map(|(filter, subscription)| (filter.clone(), *subscription)).collect();
         let key = self.enter_session(session);

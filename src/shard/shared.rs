@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use holdfast_raft::NodeId;
-use holdfast_storage::OwnerId;
+use holdfast_storage::{ItemId, OwnerId, Value};
 
 use crate::cluster::share_groups::{Had, Rank, SharedMessage};
+use crate::journal;
 use crate::metrics::Metrics;
 use crate::retained::{self, HybridClock};
 use crate::session;
@@ -70,8 +71,8 @@ pub struct Shared {
     pub patience: Deadlines,
 }
 
-/// The Wills that came here: a second copy of one is dropped. When the node dies that publishes a Will, another one publishes it once more; and one that is behind may
-/// do so when all is done for the others. So the newest [`OVER_MAX`] that are done are known too.
+/// The Wills that came here: a second copy of one is dropped, but for sessions that remember what they have had. When the node dies that publishes a Will, another one publishes it
+/// once more; and one that is behind may do so when all is done for the others. So the newest [`OVER_MAX`] that are done are known too.
 #[derive(Debug, Default)]
 pub struct WillsSeen(Mutex<Wills>);
 
@@ -116,9 +117,36 @@ impl SharesHad {
         self.0.lock().note(known_by);
     }
 
-    /// See [`Had::note_asked`].
-    pub fn note_asked(&self, message: SharedMessage, rank: Rank) {
-        self.0.lock().note_asked(message, rank);
+    /// Nobody else gets what a session has been sent on the node of that tag.
+    pub fn note_sent(&self, home: u64, item: &[u8]) {
+        let given = journal::shared_message(item).map(|message| message.given_by(home));
+        self.note(journal::shared_message(item).chain(given));
+    }
+
+    /// What a session that is inherited, or found at a start, has of share groups is answered for from now on. What has not been sent from there is perhaps another member's. `rank`:
+    /// `None` if that is not to be known any more.
+    pub fn note_taken_up<'a>(&self, items: impl Iterator<Item = (&'a ItemId, &'a Value)>, rank: Option<Rank>) {
+        for (item, value) in items.filter(|(_, value)| journal::is_shared_once(value)) {
+            match rank {
+                Some(rank) if !journal::is_unsent(value) => self.note_sent(rank.home, value),
+                rank => {
+                    self.note(journal::shared_message(value));
+                    let mut had = self.0.lock();
+                    for (message, rank) in journal::shared_message(value).zip(rank.into_iter().cycle()) {
+                        had.note_asked(message.given_by(rank.home), Rank { item: *item, ..rank });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A session has these that has come from the node of that tag, under the connection of that epoch; or has stayed here, and a connection there of an earlier one has not got it.
+    pub fn note_brought(&self, from: u64, epoch: u64, messages: &[SharedMessage]) {
+        let mut had = self.0.lock();
+        for message in messages {
+            had.note(std::iter::once(*message));
+            had.note_brought(message.given_by(from), epoch);
+        }
     }
 
     /// See [`Had::forget`].
@@ -200,6 +228,22 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::{Message, MessageId, PacketId, QoS};
+    use crate::session::{Item, Queued, QueuedBody, SubscriptionIds};
+
+    fn queued(id: MessageId, share: &str) -> Queued {
+        let message = Message::sample(id, "t", QoS::ExactlyOnce);
+        Queued {
+            position: 1,
+            body: QueuedBody::Here(Arc::new(message)),
+            qos: QoS::ExactlyOnce,
+            retain: false,
+            subscription_ids: SubscriptionIds::from_slice(&[]),
+            share: Some(share.into()),
+            kept: true,
+            awaited: false,
+        }
+    }
 
     #[test]
     fn a_will_that_is_done_is_known_for_a_while() {
@@ -214,5 +258,23 @@ mod tests {
         });
         wills.forget(&"of another node".into(), 1);
         assert!(wills.note("c", 0) && !wills.note("c", 1));
+    }
+
+    #[test]
+    fn of_two_items_of_one_message_that_a_start_finds_one_is_kept() {
+        let id = MessageId { node: 4, shard: 0, sequence: 9 };
+        let value = |sequence, packet_id| {
+            let queued = queued(MessageId { sequence, ..id }, "$share/g/t");
+            journal::encode_item(Item::Message { queued: &queued, packet_id: PacketId::new(packet_id) })
+        };
+        let of = |owner| Rank::of_session(7, OwnerId(owner), 1);
+        let had = SharesHad::default();
+        had.note_taken_up([(&1, &value(9, 0)), (&2, &value(9, 0)), (&3, &value(10, 0))].into_iter(), Some(of(20)));
+        had.note_taken_up([(&1, &value(10, 5))].into_iter(), Some(of(21)));
+        let given = |sequence| SharedMessage::new("$share/g/t", MessageId { sequence, ..id }).given_by(7);
+        let told = [1, 2].map(|item| had.has(given(9), Some(Rank { item, ..of(20) })));
+        assert_eq!(told, [true, false], "the process before may have been passing it on within the session");
+        assert!(had.has(given(10), Some(Rank { item: 3, ..of(20) })), "it was sent to another member");
+        assert!(had.has(SharedMessage::new("$share/g/t", id), None), "others hear that it is here");
     }
 }

@@ -468,7 +468,10 @@ impl Shard {
             subscription_ids: replay.subscription_id.as_slice(),
             share: None,
         };
-        self.deliver_to(session, &Outgoing::from_message(message), delivery);
+        // A Will as any value: whether the session has had it live is no matter here.
+        let mut outgoing = Outgoing::from_message(message);
+        outgoing.will = 0;
+        self.deliver_to(session, &outgoing, delivery);
     }
 
     pub(super) fn handle_unsubscribe(

@@ -63,8 +63,8 @@ pub(super) struct Deliveries {
     open: HashMap<MessageId, Open>,
     /// What came with QoS 2, to each session as long as it lasts.
     once: HashMap<Debtor, HashSet<MessageId>>,
-    /// What is published to topics that begin so may come twice, and what is for one of a group.
-    pub(super) twice: Option<&'static str>,
+    /// What is for one of a group may come twice.
+    pub(super) shares_twice: bool,
     received: usize,
 }
 
@@ -228,7 +228,6 @@ impl Deliveries {
         if publication.withdrawn {
             wrong("a Will that was taken back");
         }
-        let again = self.twice.is_some_and(|beginning| copy.topic.starts_with(beginning));
         let entry = self.clients.entry((*client).clone()).or_default();
         let debtors = entry.debtors(client, copy.topic, publication.place);
         if debtors.is_empty() {
@@ -240,14 +239,13 @@ impl Deliveries {
         if !debtors.iter().any(|debtor| matches!(debtor, Debtor::Share(_))) {
             let key = (message.publisher.clone(), copy.topic.to_owned(), publication.qos);
             let progress = entry.progress.entry(key).or_default();
-            let repeats = again || publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
-            let late = again || (publication.resent && copy.qos < 2);
+            let repeats = publication.qos == 1 || copy.qos == 1 || (copy.qos == 0 && publication.resent);
+            let late = publication.resent && copy.qos < 2;
             *before = Some(MessageId { number: progress.latest, ..(*message).clone() });
             if let Some(what) = progress.advance(message.number, repeats, late) {
                 wrong(&what);
             } else if !publication.resent
                 && let Some(latest) = progress.advance_here(message.number)
-                && !(again && latest == message.number)
             {
                 wrong(&format!("behind {latest} on one connection, and its publisher sent it once [MQTT-4.6.0-1]"));
             }
@@ -256,7 +254,7 @@ impl Deliveries {
             if let Some(open) = self.open.get_mut(message) {
                 open.debts.remove(&debtor);
             }
-            let again = again || (self.twice.is_some() && matches!(debtor, Debtor::Share(_)));
+            let again = self.shares_twice && matches!(debtor, Debtor::Share(_));
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
             if copy.qos == 2 && !first && !again {
                 wrong("QoS 2, and it came before");

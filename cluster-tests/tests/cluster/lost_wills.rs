@@ -1,5 +1,5 @@
-//! The home of a client is destroyed while it publishes the client's Will, so that another node publishes it once more: it comes to every session, those of the destroyed node too,
-//! and once.
+//! The home of a client is destroyed while it publishes the client's Will, or killed and started again at once, so that it is published once more: it comes to every session, those of the
+//! destroyed node too, and once.
 
 use std::time::{Duration, Instant};
 
@@ -168,5 +168,53 @@ fn a_session_that_moves_on_at_once_does_not_get_the_will_again() {
         slow.heal();
         published_within(&cluster, &[heir, late, next], 1.0);
         assert_eq!(texts(&on, heir, &mut session), ["gone"]);
+    }
+}
+
+/// They have nothing in memory of what they had, and no other node has inherited anything: the node of the client publishes its Will once more, to sessions that have it in their queues, that
+/// have acknowledged it, and that had it on the node which publishes it.
+#[test]
+fn sessions_get_a_will_once_although_their_nodes_are_killed_and_start_again_at_once() {
+    for _ in 0..rounds(1, 20) {
+        let cluster = start_copied(ClusterSetup::new(3));
+        let [home, near, far] = home_and_others(&cluster);
+        let on = ClusterStage::new(&cluster);
+        let kept = |name: &str, node, qos| {
+            let (mut client, _) = on.connect(node, &on.kept(name).keep_alive(0));
+            assert_eq!(client.subscribe(on.topic("w/+"), qos), qos);
+            client
+        };
+        let away = [("h1", home, 1), ("h2", home, 2), ("n1", near, 1), ("n2", near, 2)];
+        away.iter().for_each(|(name, node, qos)| kept(name, *node, *qos).disconnect());
+        // What is QoS 2 would wait for the heirs.
+        let mut here = [("hh", home), ("nn", near)].map(|(name, node)| (name, node, kept(name, node, 1)));
+        let mut watcher = on.watcher(far, "watcher", "w/d");
+        let client = with_will(&on, home);
+        cluster.copied_within(&[0, 1, 2], HEALED);
+        let wound = cluster.hurt(&[(home, far)], Fault::delay(LONG).back());
+        client.reset();
+        assert_eq!(watcher.take().text(), "gone");
+        here.iter_mut().for_each(|(_, _, client)| assert_eq!(client.take().text(), "gone"));
+        pass(Duration::from_millis(200));
+        cluster.kill([home, near]);
+        wound.heal();
+        cluster.start([home, near]);
+        published_within(&cluster, &[home, near, far], 1.0);
+        cluster.whole_within(HEALED);
+        for (name, node, _) in away {
+            let (mut client, ack) = on.connect_within(node, &on.kept(name), HEALED);
+            assert!(ack.session_present, "{name}");
+            assert_eq!(texts(&on, far, &mut client), ["gone"], "{name}");
+            client.disconnect();
+        }
+        for (name, node, _) in here {
+            let (mut client, ack) = on.connect_within(node, &on.kept(name), HEALED);
+            assert!(ack.session_present, "{name}");
+            on.v5(far, "end").publish(on.topic("w/end"), "end", 1);
+            // That it was acknowledged may not have been on the disk yet.
+            let again = client.take_until("end").into_iter().filter(|message| !message.dup);
+            assert_eq!(again.map(|message| message.text()).collect::<Vec<_>>(), [""; 0], "{name} has had it");
+        }
+        watcher.expect_quiet();
     }
 }

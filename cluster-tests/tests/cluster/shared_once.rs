@@ -190,3 +190,33 @@ fn the_home_of_the_only_member_is_destroyed_and_each_message_comes_once() {
     let dice = Dice::new(dice::seed("the_only_member"));
     World::new(&cluster, dice, &[0]).rounds(rounds::rounds(8, 100), |dice, _| dice.below(3) as usize);
 }
+
+/// A node may not know yet that a session has gone to another one when it is killed, and find it when it starts again.
+#[test]
+fn what_has_gone_with_a_session_is_not_given_again_by_the_node_where_it_was() {
+    let cluster = ClusterSetup::new(3).cluster("session_copies = 2").start();
+    let on = ClusterStage::new(&cluster);
+    wait_for_copies(&cluster, cluster.all());
+    let mut member = Member::new("m".to_owned());
+    for round in 0..rounds::rounds(4, 40) {
+        // What is applied there, the others apply a little later.
+        let (leader, followers) = (cluster.wait_for_leader(), cluster.followers());
+        let (before, other) = (followers[round as usize % 2], followers[(round as usize + 1) % 2]);
+        let (mut client, _) = on.connect_within(before, &on.kept("m"), HEALED);
+        assert_eq!(client.subscribe(on.share("g", "t"), 2), 2);
+        client.disconnect();
+        let mut publisher = on.v5(other, "p");
+        (0..20).for_each(|number| assert!(publisher.publish(on.topic("t"), format!("{round} {number}"), 2) < 0x80));
+        let (mut client, _) = on.connect_within(leader, &on.kept("m"), HEALED);
+        cluster.kill([before]);
+        member.take(&mut client, |member| member.got.len() >= 20 * (round as usize + 1));
+        cluster.start([before]);
+        cluster.whole_within(HEALED);
+        let until = Instant::now() + Duration::from_millis(500);
+        member.take(&mut client, |_| Instant::now() > until);
+        client.disconnect();
+        publisher.disconnect();
+        let once: BTreeSet<_> = member.got.iter().collect();
+        assert_eq!((member.got.len(), once.len()), (20 * (round as usize + 1), 20 * (round as usize + 1)));
+    }
+}

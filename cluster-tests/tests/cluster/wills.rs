@@ -43,6 +43,25 @@ fn field_case_14_each_displaced_connection_publishes_its_will_once() {
     }
 }
 
+/// It was taken once, live, and comes as often as it is asked for.
+#[test]
+fn a_retained_will_is_replayed_to_a_session_that_has_had_it() {
+    let on = shared();
+    let (mut kept, _) = on.connect(N1, &on.kept("kept"));
+    let will = Will::new(on.topic("w/kept"), "gone").qos(2).retained();
+    let (client, _) = on.connect(N1, &on.hello(Version::V5, "d").will(will));
+    assert_eq!(kept.subscribe(on.topic("w/kept"), 2), 2);
+    client.reset();
+    for retain in [false, true, true] {
+        let message = kept.take();
+        assert_eq!((message.text(), message.retain), ("gone".to_owned(), retain));
+        assert_eq!(kept.subscribe(on.topic("w/kept"), 2), 2);
+    }
+    kept.take();
+    on.v5(N1, "cleaner").publish_retained(on.topic("w/kept"), "", 1);
+    kept.disconnect();
+}
+
 /// The DISCONNECT and the CONNECT elsewhere race: the claim may be in the log before the node has heard the goodbye.
 #[test]
 fn a_goodbye_at_the_moment_of_a_connect_elsewhere_leaves_no_will() {

@@ -1,5 +1,5 @@
 //! What a node has of the sessions of others: for each shard of another node the sessions that it copies here, with the values of their items, and the streams that
-//! they have seen, and the Wills that each has had. The bodies are on disk alone.
+//! they have seen. The bodies are on disk alone.
 //!
 //! Owner: the shard that reads the connection of that home. It carries out what [`Copies::handle`] says in one submission, so that what is on disk is what the home had
 //! at the end of one of its turns, and never a part of a turn. A start puts everything back with [`Copies::restore_session`] and [`Copies::restore_streams`].
@@ -22,9 +22,8 @@ use holdfast_storage::{ItemId, OwnerId, Value};
 use thiserror::Error;
 
 use crate::limits::{self, STREAMS_MAX};
-use crate::mqtt::{Message, MessageId, WillName};
+use crate::mqtt::{Message, MessageId};
 
-use super::wills::WillsHad;
 use super::{CopyEntry, CopyHeader, Home};
 
 /// About what an item takes in memory beside its value, and a session beside its items.
@@ -77,9 +76,7 @@ pub struct Copied {
     /// One that is not is of no use when its home dies.
     pub complete: bool,
     pub items: BTreeMap<ItemId, Value>,
-    /// The Wills that the session has had, also if it has them no more. Known when it is taken, of what has come since this node has started.
-    pub wills: Vec<WillName>,
-    /// Messages that it has, or has had, although others of its home may not. As the Wills.
+    /// Messages that it has, or has had, although others of its home may not. Known when it is taken, of what has come since this node has started.
     pub ahead: Vec<MessageId>,
 }
 
@@ -127,8 +124,6 @@ struct OfHome {
     sessions: HashMap<OwnerId, Copied>,
     /// The copies, all of them complete, of those that were begun anew and are not complete.
     earlier: HashMap<OwnerId, Copied>,
-    /// By the owners at home.
-    wills: WillsHad,
     /// Of the memory that the sessions take.
     bytes: usize,
 }
@@ -259,11 +254,7 @@ impl Copies {
         let taken = of_node.map(|(_, of_home)| Taken {
             streams_owner: of_home.owner,
             seen: of_home.seen(),
-            sessions: with_what_they_had(
-                of_home.sessions.into_iter().chain(of_home.earlier),
-                &of_home.wills,
-                &of_home.ahead,
-            ),
+            sessions: with_what_they_had(of_home.sessions.into_iter().chain(of_home.earlier), &of_home.ahead),
         });
         taken.collect()
     }
@@ -273,10 +264,10 @@ impl Copies {
         let mut taken = Vec::new();
         for (home, of_home) in &mut self.homes {
             let wanted = |copied: &Copied| copied.complete && is_wanted(&copied.client_id);
-            let OfHome { sessions, earlier, wills, ahead, .. } = of_home;
+            let OfHome { sessions, earlier, ahead, .. } = of_home;
             let of_it =
                 [sessions, earlier].into_iter().flat_map(|copies| copies.extract_if(|_, copied| wanted(copied)));
-            let sessions = with_what_they_had(of_it, wills, ahead);
+            let sessions = with_what_they_had(of_it, ahead);
             if !sessions.is_empty() {
                 of_home.bytes -= sessions.iter().map(Copied::bytes).sum::<usize>();
                 taken.push((home.node, Taken { streams_owner: None, seen: of_home.seen(), sessions }));
@@ -328,17 +319,14 @@ impl Copies {
 /// By their owners at home.
 fn with_what_they_had(
     sessions: impl Iterator<Item = (OwnerId, Copied)>,
-    wills: &WillsHad,
     ahead: &VecDeque<(OwnerId, MessageId)>,
 ) -> Vec<Copied> {
-    let wills = wills.by_owner();
     let mut messages = HashMap::<OwnerId, Vec<MessageId>>::new();
     ahead.iter().for_each(|(owner, id)| messages.entry(*owner).or_default().push(*id));
     // Of two copies of a session either may be the one that is entered.
     let sessions = sessions.map(|(at_home, copied)| {
-        let wills = wills.get(&at_home).cloned().unwrap_or_default();
         let ahead = messages.get(&at_home).cloned().unwrap_or_default();
-        Copied { wills, ahead, ..copied }
+        Copied { ahead, ..copied }
     });
     sessions.collect()
 }
@@ -382,15 +370,8 @@ impl Frame<'_> {
             }
             None => {}
         }
-        let copied = Copied {
-            owner: own,
-            client_id,
-            began,
-            complete: false,
-            items: BTreeMap::new(),
-            wills: Vec::new(),
-            ahead: Vec::new(),
-        };
+        let copied =
+            Copied { owner: own, client_id, began, complete: false, items: BTreeMap::new(), ahead: Vec::new() };
         self.writes.push(copied.write_header(self.home, owner));
         self.of_home.bytes += copied.bytes();
         self.of_home.sessions.insert(owner, copied);
@@ -408,10 +389,6 @@ impl Frame<'_> {
     }
 
     fn put(&mut self, owner: OwnerId, item: ItemId, value: Value, body: Option<Arc<Message>>) {
-        let will = body.as_ref().and_then(|message| message.will_name());
-        if let Some(will) = will.filter(|_| self.of_home.sessions.contains_key(&owner)) {
-            self.of_home.wills.note(owner, will);
-        }
         let (mut added, mut removed) = (0, 0);
         for copied in self.of_home.copies_of(owner) {
             added += item_bytes(&value);

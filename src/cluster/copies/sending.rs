@@ -108,6 +108,10 @@ pub enum Effect {
         passing: bool,
         body: Option<BodyId>,
     },
+    /// It has the item, which belongs to the one of the entry before: an heir gets both or neither.
+    Beside {
+        item: ItemId,
+    },
     /// It has not.
     Delete {
         item: ItemId,
@@ -148,10 +152,10 @@ impl<E> Batch<E> {
         self.messages.contains_key(&(heir, body))
     }
 
-    /// The place of the frame for an heir in which there is room.
-    fn open(&self, heir: Slot) -> Option<usize> {
+    /// The place of the frame for an heir in which there is room; of the last one for what is `beside` something.
+    fn open(&self, heir: Slot, beside: bool) -> Option<usize> {
         let last = self.frames.iter().rposition(|frame| frame.heir == heir);
-        last.filter(|at| self.frames[*at].bytes < FRAME_BYTES)
+        last.filter(|at| beside || self.frames[*at].bytes < FRAME_BYTES)
     }
 
     fn push(&mut self, heir: Slot, number: u64) -> usize {
@@ -444,7 +448,7 @@ impl<E: Clone> Sending<E> {
             Effect::Delete { .. } => !held.is_empty(),
             Effect::Put { .. } if batch.has(heir, copied.effect) => false,
             Effect::Put { item, passing, .. } => passing && (is_new(item) || !held.is_empty()),
-            Effect::End | Effect::Other => false,
+            Effect::Beside { .. } | Effect::End | Effect::Other => false,
         };
         if holds && !held.is_full() {
             return held.push(submission, copied.clone());
@@ -462,7 +466,9 @@ impl<E: Clone> Sending<E> {
 
     fn write(&mut self, batch: &mut Batch<E>, heir: Slot, submission: Option<u64>, copied: &Copied<E>) {
         let stream = self.streams.entry(heir).or_default();
-        let at = batch.open(heir).unwrap_or_else(|| {
+        // A fill is of no turn, and its copy is of no use before it is complete.
+        let beside = submission.is_some() && matches!(copied.effect, Effect::Beside { .. });
+        let at = batch.open(heir, beside).unwrap_or_else(|| {
             self.number += 1;
             stream.send(self.number, submission);
             batch.push(heir, self.number)
@@ -472,7 +478,7 @@ impl<E: Clone> Sending<E> {
         frame.entries.push(copied.entry.clone());
         // That the copy begins may be said in front of it.
         let mut owner = self.owners.get_mut(&copied.owner);
-        if let (Some(owner), Effect::Put { item, .. }) = (&mut owner, copied.effect) {
+        if let (Some(owner), Effect::Put { item, .. } | Effect::Beside { item }) = (&mut owner, copied.effect) {
             owner.last_item = owner.last_item.max(item);
         }
         let begin = owner.filter(|owner| owner.begun >> heir & 1 == 0);

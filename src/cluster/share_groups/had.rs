@@ -6,6 +6,9 @@
 //! A message that waits in an inherited session may be another member's by now, as the dead node may just have given it away. So the node that has inherited it asks for it, and two
 //! may ask one another: the one of the greater [`Rank`] has it.
 //!
+//! A node that starts asks the same way, and it may find a session that has gone to another node since. So what has come with a session is noted too ([`Had::note_brought`]): the node
+//! where it was does not have it any more. It may come there again, with the session, and then that node has it: so the note is of the connection that has brought it here.
+//!
 //! Before a node answers it must know of the death that made the other one ask, in all of its shards: nothing that the dead node has sent is taken from then on.
 //!
 //! Owner: the node, for all shards. Invariant: at most [`KEPT_MAX`] are known, and [`DEATHS_MAX`] deaths. Test to read first: `tests::the_oldest_are_forgotten`.
@@ -14,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use hashbrown::HashMap;
+use holdfast_storage::OwnerId;
 
 use crate::mqtt::MessageId;
 
@@ -45,14 +49,28 @@ impl SharedMessage {
     }
 }
 
-/// Who has inherited a message and asks for it: the tag of the dead node, that of its heir, the owner of the session and the item. A session may have it twice, if it has given it
-/// back to itself.
+/// Who has inherited a message, or found it at a start, and asks for it: the tag of the dead node, that of its heir, the owner of the session and the item. A session may have it
+/// twice, if it has given it back to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     pub home: u64,
     pub node: u64,
     pub owner: u64,
     pub item: u64,
+    /// The connection that brought the session to the dead node, or began it there.
+    pub began: u64,
+}
+
+impl Rank {
+    /// That of a session of the node itself, whose process before may have been about to give the message away, or to forget the session, as it had gone to another node.
+    pub fn of_session(node: u64, owner: OwnerId, began: u64) -> Rank {
+        Rank { home: node, node, owner: owner.0, item: 0, began }
+    }
+
+    /// That of what a session has left behind, which was given to others one by one.
+    pub fn of_left(node: u64, owner: OwnerId) -> Rank {
+        Rank::of_session(node, owner, u64::MAX)
+    }
 }
 
 /// A node by its tag, and its incarnation that died.
@@ -64,6 +82,8 @@ enum Known {
     Had(Box<[SharedMessage]>),
     /// It is in an inherited session here, unless somebody else has it.
     Asked(Rank),
+    /// It has come in a session, which that connection has brought here.
+    Brought(u64),
 }
 
 /// See the module.
@@ -91,7 +111,16 @@ impl Had {
         match self.known.get_mut(&message) {
             Some(Known::Had(_)) => {}
             Some(Known::Asked(known)) => *known = rank.max(*known),
-            None => self.insert(message, Known::Asked(rank)),
+            Some(Known::Brought(_)) | None => self.insert(message, Known::Asked(rank)),
+        }
+    }
+
+    /// The connection of that epoch has brought a session here that has the message: where it was before, it is not any more.
+    pub fn note_brought(&mut self, message: SharedMessage, epoch: u64) {
+        match self.known.get_mut(&message) {
+            Some(Known::Had(_)) => {}
+            Some(Known::Brought(known)) => *known = epoch.max(*known),
+            Some(Known::Asked(_)) | None => self.insert(message, Known::Brought(epoch)),
         }
     }
 
@@ -111,7 +140,7 @@ impl Had {
     pub fn forget(&mut self, message: SharedMessage) {
         let others = match self.known.get(&message) {
             Some(Known::Had(others)) => others.clone(),
-            Some(Known::Asked(_)) | None => return,
+            Some(Known::Asked(_) | Known::Brought(_)) | None => return,
         };
         for message in others.iter().chain([&message]) {
             if self.known.remove(message).is_some()
@@ -127,6 +156,7 @@ impl Had {
         match self.known.get(&message) {
             Some(Known::Had(_)) => true,
             Some(Known::Asked(rank)) => asks.is_none_or(|asks| asks < *rank),
+            Some(Known::Brought(epoch)) => asks.is_none_or(|asks| asks.began < *epoch),
             None => false,
         }
     }
@@ -187,7 +217,7 @@ mod tests {
 
     #[test]
     fn of_two_that_have_inherited_a_message_one_has_it() {
-        let rank = |node, item| Rank { home: 9, node, owner: 1, item };
+        let rank = |node, item| Rank { home: 9, node, owner: 1, item, began: 0 };
         let mut had = Had::default();
         had.note_asked(message(1), rank(5, 1));
         had.note_asked(message(1), rank(5, 3));
@@ -198,6 +228,25 @@ mod tests {
         note(&mut had, &[1]);
         had.note_asked(message(1), rank(5, 4));
         assert!(had.has(message(1), Some(rank(6, 0))), "a member has got it");
+    }
+
+    #[test]
+    fn what_has_come_with_a_session_is_not_where_that_was_before() {
+        let (there, of) = (message(1).given_by(9), |began| Some(Rank::of_session(9, OwnerId(1), began)));
+        let mut had = Had::default();
+        had.note_brought(there, 5);
+        assert!(had.has(there, of(4)), "it has not forgotten the session");
+        assert!(!had.has(there, of(6)), "the session has gone back to it, perhaps by way of others");
+        assert!(!had.has(there, Some(Rank::of_left(9, OwnerId(1)))), "it did not come with the session");
+        assert!(!had.has(message(1).given_by(8), of(4)) && !had.has(message(1), None));
+        had.note_brought(there, 8);
+        had.note_brought(there, 5);
+        assert!(had.has(there, of(6)));
+        had.note_asked(there, Rank { node: 5, ..Rank::of_session(9, OwnerId(2), 9) });
+        assert!(!had.has(there, Some(Rank { node: 6, ..Rank::of_session(9, OwnerId(1), 9) })), "it has died with it");
+        note(&mut had, &[2]);
+        had.note_brought(message(2), 5);
+        assert!(had.has(message(2), of(6)), "a member has got it here");
     }
 
     #[test]

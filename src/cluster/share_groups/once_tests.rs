@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use holdfast_raft::{NodeId, ShareMembers};
 use proptest::prelude::*;
 
@@ -103,19 +102,11 @@ impl World {
 
     fn publish(&mut self) {
         self.published += 1;
-        let message = Arc::new(Message {
-            id: MessageId { sequence: self.published, ..Default::default() },
-            stamp: 0,
-            topic: "t".into(),
-            payload: Bytes::new(),
-            properties: Bytes::new(),
-            qos: QoS::ExactlyOnce,
-            retain: false,
-            expires_at: None,
-            publisher: "p".into(),
-            name: None,
-            will: 0,
-        });
+        let message = Arc::new(Message::sample(
+            MessageId { sequence: self.published, ..Default::default() },
+            "t",
+            QoS::ExactlyOnce,
+        ));
         self.offer(Offer::new(SHARE.into(), message, Keeper::Here).with_leg(Some(self.published)));
     }
 

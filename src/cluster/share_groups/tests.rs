@@ -209,17 +209,8 @@ fn qos_of(words: &[&str]) -> QoS {
 
 fn message(name: &str, qos: QoS) -> Arc<Message> {
     Arc::new(Message {
-        id: Default::default(),
-        stamp: 0,
-        topic: "t".into(),
         payload: Bytes::copy_from_slice(name.as_bytes()),
-        properties: Bytes::new(),
-        qos,
-        retain: false,
-        expires_at: None,
-        publisher: "publisher".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(Default::default(), "t", qos)
     })
 }
 

@@ -16,17 +16,9 @@ const THERE: u64 = 5;
 
 fn message(sequence: u64, expires_at: Option<u64>) -> Arc<Message> {
     Arc::new(Message {
-        id: MessageId { node: 7, shard: 1, sequence },
-        stamp: 0,
-        topic: "a/b".into(),
         payload: Bytes::from_static(b"value"),
-        properties: Bytes::new(),
-        qos: QoS::ExactlyOnce,
-        retain: false,
         expires_at,
-        publisher: "p".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(MessageId { node: 7, shard: 1, sequence }, "a/b", QoS::ExactlyOnce)
     })
 }
 

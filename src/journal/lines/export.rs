@@ -137,7 +137,7 @@ impl Survey {
                 Restored::Received { .. } | Restored::Accepted { .. } => {
                     self.counts.handshakes += u64::from(client_id.is_some());
                 }
-                Restored::Message { .. } | Restored::Missed { .. } => {}
+                Restored::Message { .. } | Restored::Missed { .. } | Restored::HadWill { .. } => {}
             }
         }
         match client_id {
@@ -256,7 +256,7 @@ impl<E> Exporter<'_, E> {
                 (Some(Restored::Accepted { packet_id, .. }), Some(client_id)) => {
                     Line::Accepted(Handshake { client_id, packet_id: packet_id.get() })
                 }
-                (Some(Restored::Missed { .. }), _) | (_, None) | (None, _) => continue,
+                (Some(Restored::Missed { .. } | Restored::HadWill { .. }), _) | (_, None) | (None, _) => continue,
             };
             self.line(&line)?;
         }

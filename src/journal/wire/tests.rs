@@ -62,17 +62,9 @@ fn subscriptions_that_cannot_be_are_refused() {
 fn message(position: Position, topic: &str, qos: u8, packet_id: Option<u16>, ids: &[u32]) -> Vec<u8> {
     let qos = QoS::from_u8(qos).unwrap();
     let message = Message {
-        id: MessageId { node: 1, shard: 2, sequence: 3 },
-        stamp: 0,
-        topic: topic.into(),
         payload: Bytes::from_static(b"payload"),
-        properties: Bytes::new(),
-        qos,
-        retain: false,
         expires_at: Some(10_500),
-        publisher: "p".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(MessageId { node: 1, shard: 2, sequence: 3 }, topic, qos)
     };
     let queued = Queued {
         position,
@@ -107,6 +99,10 @@ fn accepted(position: Position, id: u16) -> Vec<u8> {
     bare(position, Item::Accepted { packet_id: PacketId::new(id).unwrap(), names: None })
 }
 
+fn had_will(position: Position, epoch: u64) -> Vec<u8> {
+    bare(position, Item::HadWill { will: &WillName { client: "c".into(), epoch } })
+}
+
 fn read_state(records: &[Vec<u8>]) -> Result<(Vec<(Position, Restored)>, Imported), WireError> {
     let mut bytes = vec![VERSION];
     records.iter().for_each(|record| bytes.extend_from_slice(record));
@@ -123,6 +119,7 @@ fn good_state() -> Vec<Vec<u8>> {
     vec![
         accepted(2, 5),
         bare(9, received),
+        had_will(8, 7),
         message(3, "t", 2, Some(6), &[]),
         message(4, "t", 0, None, &[1, 2]),
         end(10),
@@ -132,8 +129,8 @@ fn good_state() -> Vec<Vec<u8>> {
 #[test]
 fn lifetimes_travel_as_what_is_left_of_them() {
     let (items, imported) = read_state(&good_state()).unwrap();
-    assert_eq!(items.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 9, 3, 4]);
-    let Restored::Message { queued, packet_id: None } = &items[3].1 else { panic!("{items:?}") };
+    assert_eq!(items.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 9, 8, 3, 4]);
+    let Restored::Message { queued, packet_id: None } = &items[4].1 else { panic!("{items:?}") };
     assert_eq!((queued.qos, queued.expires_at()), (QoS::AtMostOnce, Some(50_500)));
     assert_eq!(imported.bounds, Bounds { next_position: 10, last_packet_id: 12 });
 }
@@ -151,6 +148,7 @@ fn items_that_cannot_be_are_refused() {
         (accepted(11, 6), "behind the end"),
         (accepted(5, 5), "accepted twice"),
         (bare(5, Item::Received { packet_id: PacketId::new(6).unwrap() }), "a packet identifier twice"),
+        (had_will(5, 7), "a Will twice"),
         (message(5, "t", 1, Some(5), &[]), "a packet identifier twice"),
         (message(5, "t", 0, Some(7), &[]), "QoS 0 has no packet identifier"),
         (message(1, "t", 1, None, &[]), "out of order"),
@@ -164,7 +162,7 @@ fn items_that_cannot_be_are_refused() {
         (vec![ITEM, 5, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255], "a length that nothing has"),
     ] {
         let mut records = good_state();
-        records.insert(4, record);
+        records.insert(5, record);
         let read = read_state(&records);
         assert!(matches!(read, Err(WireError::Malformed(_))), "{why}: {read:?}");
     }

@@ -149,6 +149,17 @@ fn data_connections_are_dialled_again_when_they_end() {
 }
 
 #[test]
+fn data_connections_to_a_peer_may_be_wanted_before_it_is_met() {
+    let runtime = runtime();
+    let one = node(1).start(&runtime);
+    one.links.want_data(NodeId(2), 0..1);
+    let two = node(2).seeds(&[&one.address()]).start(&runtime);
+    both_up(&one, &two);
+    let (mut out, mut into) = (one.data_out(0), two.data_in(0));
+    talk(&runtime, &mut out, &mut into, b"met at last");
+}
+
+#[test]
 fn data_connections_come_anew_with_the_link() {
     let runtime = runtime();
     let (one, two) = pair_of(&runtime, node(2).alone(1));

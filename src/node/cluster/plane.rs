@@ -25,6 +25,7 @@ use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
+use crate::mqtt::WillName;
 use crate::shard::mailbox::{Event, Hears, Ticket, Turned};
 use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
@@ -330,6 +331,10 @@ impl ControlPlane for ClusterPlane {
 
     fn inherited(&self, _from: ShardId, life: Life) {
         self.shard_has_inherited(life);
+    }
+
+    fn is_will_due(&self, will: &WillName) -> bool {
+        self.group.get().is_none_or(|group| group.read(|state| state.is_will_due(&will.client, will.epoch)))
     }
 
     fn shards_of(&self, node: NodeId) -> Option<u16> {

@@ -56,19 +56,7 @@ impl Run {
 }
 
 fn message(id: MessageId, stamp: u64, topic: &str, payload: &'static str) -> Message {
-    Message {
-        id,
-        stamp,
-        topic: topic.into(),
-        payload: payload.into(),
-        properties: Default::default(),
-        qos: QoS::AtLeastOnce,
-        retain: true,
-        expires_at: None,
-        publisher: "p".into(),
-        name: None,
-        will: 0,
-    }
+    Message { stamp, payload: payload.into(), retain: true, ..Message::sample(id, topic, QoS::AtLeastOnce) }
 }
 
 fn known(topic: &str, text: Option<&str>) -> (String, Option<String>) {

@@ -18,17 +18,11 @@ fn message(topic: &str, payload: &str, expires_at: Option<u64>) -> Arc<Message> 
 
 fn stamped(topic: &str, payload: &str, expires_at: Option<u64>, version: Version) -> Arc<Message> {
     Arc::new(Message {
-        id: MessageId { node: version.node, ..Default::default() },
         stamp: version.stamp,
-        topic: topic.into(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
-        properties: Bytes::new(),
-        qos: QoS::AtLeastOnce,
         retain: true,
         expires_at,
-        publisher: "publisher".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(MessageId { node: version.node, ..Default::default() }, topic, QoS::AtLeastOnce)
     })
 }
 

@@ -32,17 +32,11 @@ impl Node {
     fn publish(&mut self, now: u64, topic: &str, payload: &[u8], expires_at: Option<u64>) -> Arc<Message> {
         let id = MessageId { node: self.number, shard: 1, sequence: now };
         let message = Arc::new(Message {
-            id,
             stamp: self.clock.next(now),
-            topic: topic.into(),
             payload: Bytes::copy_from_slice(payload),
-            properties: Bytes::new(),
-            qos: QoS::AtLeastOnce,
             retain: true,
             expires_at,
-            publisher: "p".into(),
-            name: None,
-            will: 0,
+            ..Message::sample(id, topic, QoS::AtLeastOnce)
         });
         assert_ne!(self.map.set(now, message.clone()), Change::Older, "what a client of the node publishes wins there");
         message

@@ -111,8 +111,10 @@ impl Bench {
         accepted.sort();
         let subscriptions = session.export_subscriptions();
         let subscriptions = subscriptions.iter().map(|subscription| format!("subscription {subscription:?}"));
+        let mut wills: Vec<String> = session.wills.iter().map(|will| format!("had {will:?}")).collect();
+        wills.sort();
         let next = format!("next {} {}", session.next_position, session.window.last_packet_id());
-        queue.chain(window).chain(accepted).chain(subscriptions).chain([next]).collect()
+        queue.chain(window).chain(accepted).chain(subscriptions).chain(wills).chain([next]).collect()
     }
 
     /// One step, and everything that follows from it without a client.
@@ -206,6 +208,19 @@ fn what_was_held_comes_behind_the_state_and_only_once() {
     assert!(moved.session.repeats(numbered(4, 6).id));
     assert!(!moved.session.repeats(numbered(4, 7).id));
     assert!(!moved.session.repeats(numbered(4, 6).id), "nothing older comes behind a newer one");
+}
+
+/// It was published once more, and that came to the node which takes the session alone.
+#[test]
+fn a_will_that_the_session_has_had_is_not_taken_from_what_was_held() {
+    let mut bench = Bench::persistent();
+    bench.close();
+    bench.offer_will(("first", 1), false, AtLeastOnce);
+    let again = |epoch| Arc::new(Message { will: epoch, ..(*numbered(3, epoch)).clone() });
+    let held = [again(1), again(2), again(2)];
+    let held = held.each_ref().map(Outgoing::from_message);
+    let mut moved = bench.move_away(&Seen::default(), &seen_until(&[(3, 2)]), &held);
+    assert_eq!(moved.reconnect(), ["publish first qos 1 id 1", "publish 3.2 qos 1 id 2"]);
 }
 
 #[test]

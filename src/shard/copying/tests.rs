@@ -6,7 +6,7 @@ use holdfast_storage::Value;
 use super::*;
 use crate::cluster::copies::CopyEntry;
 use crate::journal::read_copy;
-use crate::mqtt::{PacketId, QoS};
+use crate::mqtt::{PacketId, QoS, WillName};
 use crate::session::{Queued, QueuedBody, Restored, StoredBody, SubscriptionIds};
 
 const O: OwnerId = OwnerId(16);
@@ -19,17 +19,8 @@ fn heirs() -> Heirs {
 
 fn message(sequence: u64) -> Arc<Message> {
     Arc::new(Message {
-        id: MessageId { node: 7, shard: 0, sequence },
-        stamp: 0,
-        topic: "t".into(),
         payload: vec![sequence as u8; 8].into(),
-        properties: Default::default(),
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        expires_at: None,
-        publisher: "p".into(),
-        name: None,
-        will: 0,
+        ..Message::sample(MessageId { node: 7, shard: 0, sequence }, "t", QoS::AtLeastOnce)
     })
 }
 
@@ -113,9 +104,15 @@ fn a_message_that_its_subscriber_has_been_sent_waits_for_its_acknowledgement_or_
     let frames = copying.sending.released();
     assert_eq!(heard(&mut copying, &frames), ["put 2 with body"]);
     assert!(submit(&mut copying, 4, &[sent(3)]).is_empty());
+    let will = journal::encode_item(Item::HadWill { will: &WillName { client: "w".into(), epoch: 1 } });
+    let will = Entry::Put { owner: O, item: 5, value: will, body: None };
+    assert_eq!(submit(&mut copying, 5, &[will]), ["put 3 with body", "put 5"], "it is the Will");
+    copying.sending.accepted(B, u64::MAX);
+    copying.sending.kept(5);
+    assert!(submit(&mut copying, 6, &[sent(6)]).is_empty());
     let received = journal::encode_item(Item::Received { packet_id: PacketId::new(1).expect("not 0") });
-    let received = Entry::Put { owner: O, item: 4, value: received, body: None };
-    assert_eq!(submit(&mut copying, 5, &[received]), ["put 3 with body", "put 4"], "PUBREL waits for it");
+    let received = Entry::Put { owner: O, item: 7, value: received, body: None };
+    assert_eq!(submit(&mut copying, 7, &[received]), ["put 6 with body", "put 7"], "PUBREL waits for it");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use holdfast_storage::{Entry, OwnerId};
 
 use crate::journal;
-use crate::mqtt::MessageId;
+use crate::mqtt::{MessageId, WillName};
 use crate::session::{Asked, Item, Journal, Position};
 
 use super::marks::Coming;
@@ -27,12 +27,18 @@ pub(in crate::shard) struct Section {
     pub(super) asked: Vec<(OwnerId, Asked)>,
     /// Messages that other nodes kept for sessions which are done with them.
     pub(super) settled: Vec<MessageId>,
+    /// The Wills that sessions have had from now on.
+    pub(super) wills: Vec<(OwnerId, WillName)>,
 }
 
 impl Journal for Section {
     fn put(&mut self, owner: OwnerId, position: Position, item: Item<'_>) {
         let body = match item {
             Item::Message { queued, .. } => queued.message().map(|message| message.clone() as Arc<_>),
+            Item::HadWill { will } => {
+                self.wills.push((owner, will.clone()));
+                None
+            }
             _ => None,
         };
         self.entries.push(Entry::Put { owner, item: position, value: journal::encode_item(item), body });

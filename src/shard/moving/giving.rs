@@ -12,6 +12,7 @@ use crate::session::Session;
 use crate::subscriptions::SessionKey;
 
 use super::super::mailbox::Event;
+use super::super::shared::SharesHad;
 use super::super::subscribing::Replay;
 use super::super::{Close, SessionSlot, Shard};
 
@@ -41,6 +42,9 @@ impl Shard {
         let client = claim.client.clone();
         if let Some(given) = self.moves.giving.get_mut(&client) {
             // The newer claimant gets everything from the beginning.
+            if self.keeping.has_copies() {
+                note_kept(&self.shared.shares_had, given);
+            }
             (given.yields, given.state, given.waits) = (None, None, None);
             self.giving_event(&client, GivingEvent::Claimed(claim));
             return self.inbox.push_back(Event::LookForWills { client });
@@ -254,6 +258,14 @@ impl Shard {
         }
     }
 
+    /// The claim is over, and the session stays.
+    pub(super) fn giving_withdrawn(&mut self, client: &Arc<str>) {
+        if let Some(given) = self.moves.giving.get(client).filter(|_| self.keeping.has_copies()) {
+            note_kept(&self.shared.shares_had, given);
+        }
+        self.giving_event(client, GivingEvent::Withdrawn);
+    }
+
     /// The session is another node's, whether or not this one has given it.
     pub(super) fn session_moved(&mut self, client: &Arc<str>, epoch: u64) {
         let of_this = |given: &Given| given.machine.claim().epoch == epoch;
@@ -280,5 +292,13 @@ impl Shard {
     /// Whether a message of a share group must not be given to the session of this client any more: the other node would not get it.
     pub(in crate::shard) fn gives_away(&self, client: &str) -> bool {
         self.moves.giving.get(client).is_some_and(|given| given.machine.has_begun_state())
+    }
+}
+
+/// The claimant does not get the session. If it has been killed it may find as much of it as had come, and ask for what that has of share groups.
+fn note_kept(had: &SharesHad, given: &Given) {
+    let Claim { by, epoch, .. } = *given.machine.claim();
+    if let Some(state) = &given.state {
+        had.note_brought(by.tag(), epoch + 1, state.shares());
     }
 }

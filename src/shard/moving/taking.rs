@@ -8,10 +8,12 @@ use tracing::warn;
 
 use crate::cluster::route_commands;
 use crate::cluster::session_move::{Refusal, Taking, TakingAction, TakingActions, TakingEvent};
+use crate::cluster::share_groups::SharedMessage;
+use crate::journal;
 use crate::journal::wire::{StateReader, WireError, YieldReader};
 use crate::limits;
 use crate::mqtt::ReasonCode;
-use crate::session::{Seen, Session};
+use crate::session::{Restored, Seen, Session};
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
@@ -31,6 +33,8 @@ pub(in crate::shard) struct Taken {
     expiry_secs: u32,
     yields: YieldReader,
     state: Option<StateReader>,
+    /// What the session has for share groups.
+    shares: Vec<SharedMessage>,
     /// The session as far as it is here, held back from its client.
     session: Option<SessionKey>,
     /// What this shard had seen when the session was entered in its index: what has come since, it has.
@@ -61,6 +65,7 @@ impl Shard {
             expiry_secs,
             yields,
             state: None,
+            shares: Vec::new(),
             session: None,
             seen: Seen::default(),
         };
@@ -179,7 +184,7 @@ impl Shard {
         let shared = self.shared.clone();
         let order = shared.index.route_order();
         for (position, filter, subscription) in yielded.subscriptions {
-            let restored = crate::session::Restored::Subscription { filter: filter.clone(), subscription };
+            let restored = Restored::Subscription { filter: filter.clone(), subscription };
             let mut turn = turn!(self);
             self.sessions[session as usize].session.import(&mut turn, position, restored);
             self.metrics().subscriptions.add(1);
@@ -239,6 +244,12 @@ impl Shard {
             return Ok(());
         };
         let items = state.take(bytes, now)?;
+        let left = limits::SHARES_MOVED_MAX.saturating_sub(taken.shares.len());
+        let messages = items.iter().filter_map(|(_, restored)| match restored {
+            Restored::Message { queued, .. } => Some(queued),
+            _ => None,
+        });
+        taken.shares.extend(messages.flat_map(journal::shared_once).take(left));
         for (position, restored) in items {
             let mut turn = turn!(self);
             self.sessions[session as usize].session.import(&mut turn, position, restored);
@@ -280,10 +291,14 @@ impl Shard {
         self.taking_event_of(client, epoch, TakingEvent::Kept);
     }
 
-    /// The session is this node's.
+    /// The session is this node's. Where it was it may be found once more, if that node was about to forget it, and starts anew.
     fn settled_here(&mut self, client: &Arc<str>, session_present: bool) {
-        let session = self.moves.taking.get_mut(client).and_then(|taken| taken.session.take());
+        let Some(taken) = self.moves.taking.get_mut(client) else { return };
+        let (session, shares) = (taken.session.take(), std::mem::take(&mut taken.shares));
         if session.is_some() && session_present {
+            if self.keeping.has_copies() {
+                self.shared.shares_had.note_brought(taken.holder.tag(), taken.machine.epoch(), &shares);
+            }
             self.metrics().sessions_taken.add(1);
         }
     }

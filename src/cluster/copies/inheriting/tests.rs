@@ -14,7 +14,6 @@ fn found(owner: u64, client: &str, began: u64) -> Found<u8> {
         began,
         complete: true,
         items: BTreeMap::new(),
-        wills: Vec::new(),
         ahead: Vec::new(),
     };
     Found { copied, seen: 0 }

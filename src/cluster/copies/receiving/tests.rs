@@ -1,7 +1,6 @@
 //! What an heir does with what it is told, and that its copies are what the home had, whatever breaks and whoever starts again.
 
 use crate::mqtt::QoS;
-use bytes::Bytes;
 
 use super::*;
 
@@ -10,19 +9,7 @@ const HOME: Home = Home { node: NODE, shard: 1 };
 const OTHER: Home = Home { node: NodeId(8), shard: 1 };
 
 fn message(node: u64, shard: u16, sequence: u64) -> Arc<Message> {
-    Arc::new(Message {
-        id: MessageId { node, shard, sequence },
-        stamp: 0,
-        topic: "t".into(),
-        payload: Bytes::new(),
-        properties: Bytes::new(),
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        expires_at: None,
-        publisher: "p".into(),
-        name: None,
-        will: 0,
-    })
+    Arc::new(Message::sample(MessageId { node, shard, sequence }, "t", QoS::AtLeastOnce))
 }
 
 fn begin(owner: u64, client: &str) -> CopyEntry {
@@ -205,7 +192,6 @@ fn the_copies_of_a_dead_node_are_taken_out_and_others_stay() {
         began: 21,
         complete: true,
         items: BTreeMap::from([(1, Value::from_slice(b"m"))]),
-        wills: Vec::new(),
         ahead: Vec::new(),
     };
     assert_eq!(*session, expected);
@@ -253,7 +239,6 @@ fn of_several_copies_the_newest_is_taken_up_and_a_complete_one_beside_it() {
         began: 1,
         complete,
         items: BTreeMap::from([(owner, Value::from_slice(b"v"))]),
-        wills: Vec::new(),
         ahead: Vec::new(),
     };
     let restored = |found: &[(u64, bool)]| {
@@ -325,31 +310,6 @@ fn a_message_that_goes_on_in_a_later_frame_is_seen_by_those_alone_that_have_it()
     let expected = BTreeMap::from([of("c", &[]), of("d", &[]), of("e", &[])]);
     assert_eq!(had(&heir.copies), (vec![id(9)], expected));
     assert!(heir.copies.homes[&HOME].ahead.is_empty());
-}
-
-/// Each session by itself, as one may have a Will in its copy and another not yet.
-#[test]
-fn the_wills_that_a_session_has_had_go_with_its_copy_although_it_has_them_no_more() {
-    let will = |epoch| Arc::new(Message { will: epoch, ..(*message(5, 0, epoch)).clone() });
-    let of = |epoch| WillName { client: "p".into(), epoch };
-    let mut heir = Heir::default();
-    heir.writes(1, vec![begin(20, "c"), complete(20), begin(21, "d"), complete(21)]);
-    heir.writes(
-        2,
-        vec![put_message(20, 1, will(3)), put_message(22, 1, will(3)), put_message(21, 1, message(5, 0, 9))],
-    );
-    heir.writes(3, vec![delete(20, 1), put_message(20, 2, will(4)), begin(20, "c"), put_message(20, 2, will(4))]);
-    let had = |copies: &mut Copies| {
-        let taken = copies.take(NODE).remove(0).sessions;
-        let had = taken.into_iter().map(|copied| (copied.client_id.to_string(), copied.complete, copied.wills));
-        had.collect::<BTreeSet<_>>()
-    };
-    let both = [of(3), of(4)];
-    let of_c = |complete| ("c".to_owned(), complete, both.to_vec());
-    let of_d = ("d".to_owned(), true, Vec::new());
-    assert_eq!(had(&mut heir.copies.clone()), BTreeSet::from([of_c(false), of_c(true), of_d]));
-    let (node, Taken { sessions, .. }) = heir.copies.take_some(|client| client == "c").remove(0);
-    assert_eq!((node, &sessions[0].wills[..]), (NODE, &both[..]));
 }
 
 mod model;

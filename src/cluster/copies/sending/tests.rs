@@ -426,6 +426,26 @@ fn a_frame_says_which_messages_go_on_in_a_later_one() {
 }
 
 #[test]
+fn what_belongs_to_a_message_goes_in_the_frame_of_it() {
+    let mut sending = Sending::default();
+    sending.change(heirs(&[B], &[], None));
+    sending.begin(O, "c".into());
+    let of = |entry, item, bytes, effect| Copied { owner: O, entry: (entry, item), bytes, effect };
+    let put =
+        |item, passing| of("put", item, FRAME_BYTES, Effect::Put { item, passing, body: Some(BodyId(item.into())) });
+    let beside = |item| of("beside", item, 1, Effect::Beside { item });
+    let held = sending.submit(1, [put(1, true)]);
+    assert!(held.is_empty());
+    let frames = sending.submit(2, [put(2, true), beside(3), put(4, false), beside(5)]);
+    let entries: Vec<_> = frames.into_iter().map(|frame| frame.entries).collect();
+    let pairs = [vec![("put", 1)], vec![("put", 2), ("beside", 3)], vec![("put", 4), ("beside", 5)]];
+    assert_eq!(entries, pairs, "what is held goes with it");
+    sending.lose(2);
+    let tail = sending.change(heirs(&[B], &[], None));
+    assert_eq!(tail.into_iter().map(|frame| frame.entries).collect::<Vec<_>>(), pairs);
+}
+
+#[test]
 fn what_is_held_goes_before_a_fill_and_before_the_heirs_change() {
     let mut sending = Sending::default();
     sending.change(heirs(&[B], &[], None));

@@ -90,8 +90,7 @@ impl Disk {
                 CopyHeader::Session { home, owner, client_id, began, complete } => {
                     let items = self.items.range((own, 0)..=(own, u64::MAX));
                     let items = items.map(|((_, item), value)| (*item, value.clone())).collect();
-                    let copied =
-                        Copied { owner: own, client_id, began, complete, items, wills: Vec::new(), ahead: Vec::new() };
+                    let copied = Copied { owner: own, client_id, began, complete, items, ahead: Vec::new() };
                     assert_eq!(copies.restore_session(home, owner, copied).next(), None, "there is one of each");
                 }
                 CopyHeader::Streams { home, up_to } => {
