@@ -14,7 +14,8 @@ use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
-use crate::session::{self, Agreed, Queued, Session, Wire, will};
+use crate::session::will::EncodedWill;
+use crate::session::{self, Agreed, Queued, Rights as _, Ruling, Session, Violation, Wire, will};
 use crate::subscriptions::SessionKey;
 use crate::topic::TopicFilter;
 
@@ -22,6 +23,7 @@ use super::connection::{Connection, State};
 use super::greeted::Greeted;
 use super::keeping::Due;
 use super::outbox::Outbox;
+use super::rights::ClientRights;
 use super::sharing::ShareAnswer;
 use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
 
@@ -38,6 +40,8 @@ pub(super) struct Connecting {
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
+    /// What its client may do; the session's when it comes.
+    rights: Option<Box<ClientRights>>,
 }
 
 impl Connecting {
@@ -60,7 +64,8 @@ impl Shard {
             return;
         };
         let agreed = session::accept(&connect, &self.shared.limits, greeted.listener.keep_alive_cap_secs);
-        let will = will::encode(&connect, &self.shared.limits);
+        let mut rights = Box::new(ClientRights::new(&self.shared, self.id, &greeted));
+        let will = will_of(&connect, &self.shared.limits, &mut rights);
         let client = greeted.client_id.clone();
         let fits = agreed.connack_fits(&self.shared.limits, greeted.assigned_client_id.then_some(&*client));
         if let Some(older) = self.by_client.get(&client).and_then(|session| self.sessions[*session as usize].connection)
@@ -69,7 +74,7 @@ impl Shard {
         }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
-        let (key, serial) = self.admit(greeted, agreed, promises);
+        let (key, serial) = self.admit(greeted, agreed, promises, rights);
         if self.shared.clustered {
             self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
             self.arm_timer(key);
@@ -107,7 +112,13 @@ impl Shard {
     }
 
     /// Enters a connection that waits for its lease.
-    fn admit(&mut self, greeted: Greeted, agreed: Agreed, promises: bool) -> (ConnectionKey, u64) {
+    fn admit(
+        &mut self,
+        greeted: Greeted,
+        agreed: Agreed,
+        promises: bool,
+        rights: Box<ClientRights>,
+    ) -> (ConnectionKey, u64) {
         let ping_every_ms = if greeted.stream.transport().is_websocket() {
             greeted.listener.config.ping_interval.as_millis() as u64
         } else {
@@ -128,6 +139,7 @@ impl Shard {
                 acquire: None,
                 epoch: 0,
                 resumed: false,
+                rights: Some(rights),
             })),
             outbox: Outbox::default(),
             partial: Vec::new(),
@@ -352,7 +364,7 @@ impl Shard {
             return;
         };
         let client_id = connection.client_id.clone();
-        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
+        let State::Connecting(mut connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
         connection.linger_until = None;
@@ -361,7 +373,8 @@ impl Shard {
             self.admit_too_late(key, &connecting);
             return;
         };
-        self.open(key, session, connecting.epoch, &connecting.agreed);
+        let rights = connecting.rights.take();
+        self.open(key, session, (connecting.epoch, &connecting.agreed), rights);
         self.write_connack(key, session, &connecting);
         self.log_connect(key, &connecting.agreed, connecting.resumed);
         self.arm_timer(key);
@@ -435,10 +448,19 @@ impl Shard {
         session
     }
 
-    fn open(&mut self, key: ConnectionKey, session: SessionKey, epoch: u64, agreed: &Agreed) {
+    fn open(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        (epoch, agreed): (u64, &Agreed),
+        rights: Option<Box<ClientRights>>,
+    ) {
         let now = self.now;
         let slot = &mut self.sessions[session as usize];
         slot.session.connect(epoch, agreed, now);
+        if let Some(rights) = rights {
+            slot.session.set_rights(rights);
+        }
         slot.connection = Some(key);
         slot.admitting = None;
         self.connections[key as usize].state = State::Open { session };
@@ -677,6 +699,23 @@ impl Shard {
         if let Some(owner) = owner.filter(|_| !stored.is_empty()) {
             self.read_back_to_offer(owner, stored);
         }
+    }
+}
+
+/// The Will of a CONNECT as the control state keeps it, if its client may publish it.
+fn will_of(
+    connect: &Connect<'_>,
+    limits: &session::Limits,
+    rights: &mut ClientRights,
+) -> Result<Option<EncodedWill>, Violation> {
+    let Some(encoded) = will::encode(connect, limits)? else { return Ok(None) };
+    let topic = connect.will.as_ref().map_or("", |will| will.topic);
+    if rights.may_publish(topic) != Ruling::Allowed {
+        return Err(Violation::new(ReasonCode::NotAuthorized, "the client may not publish its Will"));
+    }
+    match rights.sign(&encoded.message) {
+        Some(message) => Ok(Some(EncodedWill { message, ..encoded })),
+        None => Err(Violation::new(ReasonCode::PacketTooLarge, "what the Will's author is known by is too long")),
     }
 }
 
