@@ -16,7 +16,7 @@ use super::view::{Check, Health};
 pub(super) const RETRY_SECS: &str = "2";
 
 pub(super) async fn live(State(stage): State<Arc<Stage>>) -> Response {
-    let checks = match stage.0.get() {
+    let checks = match stage.source() {
         Some(source) => source.live(),
         None => vec![Check::new("process", true, "starting")],
     };
@@ -24,16 +24,16 @@ pub(super) async fn live(State(stage): State<Arc<Stage>>) -> Response {
 }
 
 pub(super) async fn ready(State(stage): State<Arc<Stage>>) -> Response {
-    answer(stage.0.get().map_or_else(not_started, |source| source.ready()))
+    answer(stage.source().map_or_else(not_started, |source| source.ready()))
 }
 
 pub(super) async fn startup(State(stage): State<Arc<Stage>>) -> Response {
-    answer(stage.0.get().map_or_else(not_started, |source| source.startup()))
+    answer(stage.source().map_or_else(not_started, |source| source.startup()))
 }
 
 /// 503 while the node cannot agree upon anything, or may serve nobody.
 pub(super) async fn cluster(State(stage): State<Arc<Stage>>) -> Response {
-    let Some(source) = stage.0.get() else {
+    let Some(source) = stage.source() else {
         return answer(not_started());
     };
     let cluster = source.cluster();

@@ -9,21 +9,26 @@
 //! | `/health/live` `/health/ready` `/health/startup` `/health/cluster` | 200 or 503, with the checks by name; no token is ever needed (`health.rs`) |
 //! | `/livez` `/readyz` `/healthz` | the first two under other names; `/healthz` is readiness |
 //! | `/metrics` | everything that is counted, in the text format of Prometheus (`metrics.rs`, `exposition.rs`) |
-//! | `/api/v1/clients…`, `/api/v1/cluster/…` | questions and commands in JSON (`routes.rs`, `view.rs`) |
+//! | `/api/v1/…` | questions and commands in JSON: the rows of `table.rs`, which `/api/v1/openapi.json` lists; `routes/`, `view.rs` |
 //!
 //! Invariants: a body has at most [`BODY_BYTES_MAX`]; at most [`CONNECTIONS_MAX`] connections are open, and the oldest that has no request under way makes
 //! room for a new one; every request and every connection has a deadline (`serving.rs`); without a token, only who addresses the port by the name of this
-//! machine and comes from no web page is answered (`guard.rs`).
+//! machine and comes from no web page is answered (`callers.rs`); nobody gets an answer from a row that its role and scopes do not reach; and every change that was asked for is
+//! in the audit log (`audit.rs`).
 //!
 //! Read first: `tests.rs`, which holds each of these.
 
+mod audit;
+mod callers;
 mod exposition;
-mod guard;
 mod health;
+mod keys;
 pub mod metrics;
+mod openapi;
 pub mod pages;
 mod routes;
 mod serving;
+mod table;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -32,16 +37,23 @@ pub mod view;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::config;
 
+use audit::Audit;
+use callers::Callers;
+use keys::Keys;
+
 pub use exposition::{Exposition, Kind};
+pub use keys::KeysError;
 pub use token::{Token, TokenError};
 
 /// Largest body of a request, in bytes.
@@ -150,6 +162,10 @@ pub enum OpenError {
     Bind { address: SocketAddr, error: io::Error },
     #[error("the admin port: {0}")]
     Token(#[from] TokenError),
+    #[error("the admin port: {0}")]
+    Keys(#[from] KeysError),
+    #[error("the admin port: its audit log in the data directory cannot be used: {0}")]
+    Audit(io::Error),
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -168,22 +184,36 @@ pub struct AdminPort {
     stage: Arc<Stage>,
 }
 
-/// Where the answers come from, once there is somebody to give them.
-#[derive(Default)]
-struct Stage(OnceLock<Arc<dyn Source>>);
+/// What all requests have in common.
+struct Stage {
+    /// Where the answers come from, once there is somebody to give them.
+    source: OnceLock<Arc<dyn Source>>,
+    callers: Callers,
+    keys: Keys,
+    audit: Audit,
+    places: Semaphore,
+}
+
+impl Stage {
+    fn source(&self) -> Option<&Arc<dyn Source>> {
+        self.source.get()
+    }
+}
 
 impl std::fmt::Debug for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stage").field(&self.0.get().is_some()).finish()
+        f.debug_tuple("Stage").field(&self.source.get().is_some()).finish()
     }
 }
 
 impl AdminPort {
     /// Opens the port and answers from then on; `None` if there is to be none. To be called within a runtime, which then serves it.
     ///
+    /// `data_dir`: where API keys and the audit log are kept; without it they are in memory.
+    ///
     /// # Errors
-    /// When the address cannot be had, or the token not be read.
-    pub fn open(config: &config::Admin) -> Result<Option<AdminPort>, OpenError> {
+    /// When the address cannot be had, or the token, the keys or the log not be used.
+    pub fn open(config: &config::Admin, data_dir: Option<&Path>) -> Result<Option<AdminPort>, OpenError> {
         let Some(bind) = config.bind else {
             return Ok(None);
         };
@@ -193,8 +223,14 @@ impl AdminPort {
         socket.set_nonblocking(true).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let socket = TcpListener::from_std(socket).map_err(failed)?;
-        let stage = Arc::<Stage>::default();
-        let router = routes::router(stage.clone(), token);
+        let stage = Arc::new(Stage {
+            source: OnceLock::new(),
+            callers: Callers::new(token),
+            keys: Keys::open(config.keys_file.as_deref(), data_dir)?,
+            audit: Audit::open(data_dir).map_err(OpenError::Audit)?,
+            places: Semaphore::new(REQUESTS_AT_ONCE),
+        });
+        let router = routes::router(stage.clone());
         tokio::spawn(serving::accept(socket, router));
         Ok(Some(AdminPort { address, stage }))
     }
@@ -207,6 +243,6 @@ impl AdminPort {
     /// The node has started: answers come from `source` from now on.
     pub fn begin(&self, source: Arc<dyn Source>) {
         // A node starts once.
-        let _ = self.stage.0.set(source);
+        let _ = self.stage.source.set(source);
     }
 }

@@ -1,54 +1,51 @@
-//! The table of paths, and what each asks its [`Source`].
+//! From a request to the row of the table that it is for, and what stands before each.
+//!
+//! | file | what is asked there |
+//! | --- | --- |
+//! | `about` | the port itself: metrics, its document, the audit log |
+//! | `clients` | clients |
+//! | `cluster` | the cluster and who is in it |
+//! | `keys` | API keys |
 //!
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
 
+pub(super) mod about;
+pub(super) mod clients;
+pub(super) mod cluster;
+pub(super) mod keys;
+
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Query, Request, State};
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, MatchedPath, Path, Query, Request, State};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{self, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 
+use super::audit::PATH_BYTES_MAX;
 use super::health::RETRY_SECS;
-use super::view::Refused;
-use super::{
-    BODY_BYTES_MAX, Exposition, PAGE_DEFAULT, PAGE_MAX, PageRequest, REQUEST_TIMEOUT, REQUESTS_AT_ONCE, Source, Stage,
-    Token, Trouble, guard, health, metrics,
-};
+use super::serving::From;
+use super::table::{Method, Route, TABLE};
+use super::view::{Audited, Refused};
+use super::{BODY_BYTES_MAX, PAGE_DEFAULT, PAGE_MAX, PageRequest, REQUEST_TIMEOUT, Source, Stage, Trouble, health};
 
 /// No text of MQTT is longer, a client id least of all.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
-/// What stands before everything that is not about health.
-struct Gate {
-    token: Option<Token>,
-    places: Semaphore,
-}
-
-pub(super) fn router(stage: Arc<Stage>, token: Option<Token>) -> Router {
-    let gate = Arc::new(Gate { token, places: Semaphore::new(REQUESTS_AT_ONCE) });
-    let guarded = Router::new()
-        .route("/metrics", get(scrape))
-        .route("/api/v1/clients", get(clients))
-        .route("/api/v1/clients/{id}", get(client))
-        .route("/api/v1/clients/{id}/kick", post(kick))
-        .route("/api/v1/cluster/status", get(status))
-        .route("/api/v1/cluster/join", post(join))
-        .route("/api/v1/cluster/leave", post(leave))
-        .route("/api/v1/cluster/force-leave", post(force_leave))
+pub(super) fn router(stage: Arc<Stage>) -> Router {
+    let rows = TABLE.iter().fold(Router::new(), |rows, route| rows.route(route.path, (route.endpoint)()));
+    let rows = rows
         .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(gate, pass))
+        .layer(middleware::from_fn_with_state(stage.clone(), pass))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     Router::new()
         .route("/health/live", get(health::live))
@@ -58,26 +55,98 @@ pub(super) fn router(stage: Arc<Stage>, token: Option<Token>) -> Router {
         .route("/healthz", get(health::ready))
         .route("/health/startup", get(health::startup))
         .route("/health/cluster", get(health::cluster))
-        .method_not_allowed_fallback(wrong_method)
-        .merge(guarded)
+        .method_not_allowed_fallback(async || wrong_method("GET"))
+        .merge(rows)
         .with_state(stage)
 }
 
-/// Judges the request, takes its body, and gives it a place and its time. Who is slow to send the body takes no place from others meanwhile.
-async fn pass(State(gate): State<Arc<Gate>>, request: Request<Body>, next: Next) -> Response {
-    if let Err(trouble) = guard::judge(gate.token.as_ref(), request.uri(), request.headers()) {
-        return trouble.into_response();
-    }
+/// Judges the request, takes its body, and gives it a place and its time; and notes what it was if it is to change something. Who is slow to send the body takes no place from others meanwhile.
+async fn pass(State(stage): State<Arc<Stage>>, mut request: Request<Body>, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = matched.as_deref().and_then(|path| row(request.method(), path));
+    let from = request.extensions().get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0);
+    let head = (request.uri(), request.headers());
+    let caller = match stage.callers.judge(&stage.keys, route, from, head) {
+        Ok(caller) => caller,
+        Err(trouble) => {
+            // Who is known and may not is told of; who is not known asks for nothing in anybody's name.
+            if let (Some(route), "role" | "scope") = (route, trouble.code) {
+                stage.note(route, request.uri().path(), ("refused", from), trouble.status, trouble.code).await;
+            }
+            return trouble.into_response();
+        }
+    };
+    let route = match (route, matched) {
+        (Some(route), _) => route,
+        // Nothing is asked that is no row, whatever the router knows.
+        (None, Some(path)) => return wrong_method(&methods_of(path.as_str())).into_response(),
+        (None, None) => return unknown().await.into_response(),
+    };
+    let path = request.uri().path().to_owned();
+    request.extensions_mut().insert(caller.clone());
+    let response = answered(&stage, request, next).await;
+    let code = response.extensions().get::<Code>().map_or("", |code| code.0);
+    stage.note(route, &path, (&caller.name, from), response.status().as_u16(), code).await;
+    response
+}
+
+async fn answered(stage: &Stage, request: Request<Body>, next: Next) -> Response {
     let answered = async {
         let (parts, body) = request.into_parts();
         let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await.map_err(unread)?;
         // Nobody closes it.
-        let _place = gate.places.acquire().await.ok();
+        let _place = stage.places.acquire().await.ok();
         Ok::<_, Trouble>(next.run(Request::from_parts(parts, Body::from(body))).await)
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, answered).await {
         Ok(response) => response.into_response(),
         Err(_) => Trouble::new(503, "timeout", "there was no answer in time").into_response(),
+    }
+}
+
+fn row(method: &http::Method, path: &str) -> Option<&'static Route> {
+    let method = match *method {
+        http::Method::GET | http::Method::HEAD => Method::Get,
+        http::Method::POST => Method::Post,
+        http::Method::PUT => Method::Put,
+        http::Method::DELETE => Method::Delete,
+        _ => return None,
+    };
+    TABLE.iter().find(|route| route.method == method && route.path == path)
+}
+
+fn methods_of(path: &str) -> String {
+    let methods = TABLE.iter().filter(|route| route.path == path).map(|route| route.method.name().to_uppercase());
+    methods.collect::<Vec<_>>().join(" or ")
+}
+
+impl Stage {
+    /// Writes down who asked for a change and what came of it.
+    async fn note(
+        self: &Arc<Self>,
+        route: &Route,
+        path: &str,
+        (by, from): (&str, IpAddr),
+        status: u16,
+        code: &'static str,
+    ) {
+        if !route.is_audited() {
+            return;
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = Audited {
+            number: 0,
+            at_ms: at.as_millis() as u64,
+            by: by.to_owned(),
+            from: from.to_string(),
+            method: route.method.name().to_uppercase(),
+            path: path.chars().take(PATH_BYTES_MAX).collect(),
+            status,
+            code: code.to_owned(),
+        };
+        let stage = self.clone();
+        // It counts what it cannot write, and a runtime that ends writes nothing more.
+        let _ = tokio::task::spawn_blocking(move || stage.audit.note(line)).await;
     }
 }
 
@@ -91,121 +160,35 @@ fn unread(error: BytesRejection) -> Trouble {
 }
 
 async fn unknown() -> Trouble {
-    Trouble::new(404, "unknown_path", "there is nothing here")
-        .hint("/health/live, /health/ready, /health/startup, /health/cluster, /metrics, /api/v1/clients, /api/v1/cluster/status")
+    Trouble::new(404, "unknown_path", "there is nothing here").hint(
+        "GET /api/v1/openapi.json has all paths but /health/live, /health/ready, /health/startup and /health/cluster",
+    )
 }
 
-async fn wrong_method() -> Trouble {
-    Trouble::new(405, "wrong_method", "this path takes another method")
-        .hint("GET what is asked for; POST to kick, join, leave and force-leave")
+fn wrong_method(methods: &str) -> Trouble {
+    Trouble::new(405, "wrong_method", "this path takes another method").hint(format!("this one takes {methods}"))
 }
 
-async fn scrape(State(stage): State<Arc<Stage>>) -> Result<Response, Trouble> {
-    let source = started(&stage)?;
-    let mut out = Exposition::default();
-    metrics::cluster(&mut out, &source.cluster());
-    source.metrics(&mut out).await;
-    let text = ([(CONTENT_TYPE, Exposition::CONTENT_TYPE)], out.finish());
-    Ok(text.into_response())
+/// The step of a path that is some text of a user: not empty, and not longer than any text of MQTT.
+fn step(path: Result<Path<String>, PathRejection>, what: &str) -> Result<Arc<str>, Trouble> {
+    let Path(step) = path.map_err(|error| invalid(&error.body_text()))?;
+    if step.is_empty() || step.len() > TEXT_BYTES_MAX {
+        return Err(invalid(&format!("the {what} is empty or too long")));
+    }
+    Ok(step.into())
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PageQuery {
-    limit: Option<usize>,
-    after: Option<String>,
+fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Trouble> {
+    query.map(|Query(query)| query).map_err(|error| invalid(&error.body_text()))
 }
 
-async fn clients(
-    State(stage): State<Arc<Stage>>,
-    query: Result<Query<PageQuery>, QueryRejection>,
-) -> Result<Response, Trouble> {
-    let Query(PageQuery { limit, after }) = query.map_err(|error| invalid(&error.body_text()))?;
-    let limit = limit.unwrap_or(PAGE_DEFAULT);
+/// How many a list is asked for.
+fn limit(asked: Option<usize>) -> Result<usize, Trouble> {
+    let limit = asked.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(invalid(&format!("limit: must be from 1 to {PAGE_MAX}")));
     }
-    let asked = PageRequest { limit, after: after.map(Arc::from) };
-    Ok(Json(started(&stage)?.clients(asked).await?).into_response())
-}
-
-async fn client(
-    State(stage): State<Arc<Stage>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
-    let id = client_id(path)?;
-    let found = started(&stage)?.client(id.clone()).await?;
-    found.map(|client| Json(client).into_response()).ok_or_else(|| no_client(&id))
-}
-
-async fn kick(State(stage): State<Arc<Stage>>, path: Result<Path<String>, PathRejection>) -> Result<Response, Trouble> {
-    let id = client_id(path)?;
-    let kicked = started(&stage)?.kick(id.clone()).await?;
-    kicked.map(|kicked| Json(kicked).into_response()).ok_or_else(|| no_client(&id))
-}
-
-fn client_id(path: Result<Path<String>, PathRejection>) -> Result<Arc<str>, Trouble> {
-    let Path(id) = path.map_err(|error| invalid(&error.body_text()))?;
-    if id.is_empty() || id.len() > TEXT_BYTES_MAX {
-        return Err(invalid("the client id is empty or too long"));
-    }
-    Ok(id.into())
-}
-
-fn no_client(id: &str) -> Trouble {
-    Trouble::new(404, "no_such_client", format!("there is no session of a client called {id:?}"))
-        .hint("`holdfast client list` has them all, and so has GET /api/v1/clients")
-}
-
-async fn status(State(stage): State<Arc<Stage>>) -> Result<Response, Trouble> {
-    Ok(Json(started(&stage)?.status().await).into_response())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct JoinBody {
-    address: String,
-}
-
-async fn join(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
-    let JoinBody { address } = json(&body, r#"{"address": "HOST:PORT"}"#)?;
-    let port = address.rsplit_once(':').and_then(|(host, port)| Some(port).filter(|_| !host.is_empty()));
-    if address.len() > TEXT_BYTES_MAX || !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(invalid("address: expected HOST:PORT, the cluster address of a node"));
-    }
-    started(&stage)?.join(address).await?;
-    Ok(done())
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeaveBody {
-    force: bool,
-}
-
-async fn leave(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
-    let LeaveBody { force } = match body.trim_ascii() {
-        [] => LeaveBody::default(),
-        _ => json(&body, r#"nothing, or {"force": true}"#)?,
-    };
-    let leaving = started(&stage)?.leave(force).await?;
-    let status = if leaving.done { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(leaving)).into_response())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ForceLeaveBody {
-    node: String,
-}
-
-async fn force_leave(State(stage): State<Arc<Stage>>, body: Bytes) -> Result<Response, Trouble> {
-    let ForceLeaveBody { node } = json(&body, r#"{"node": "NAME"}"#)?;
-    if node.is_empty() || node.len() > 64 {
-        return Err(invalid("node: expected the name or the id of a node"));
-    }
-    started(&stage)?.force_leave(node).await?;
-    Ok(done())
+    Ok(limit)
 }
 
 /// What is said when there is nothing to say.
@@ -222,10 +205,14 @@ fn json<T: DeserializeOwned>(body: &Bytes, expected: &str) -> Result<T, Trouble>
     serde_json::from_slice(body).map_err(|error| wrong(&error))
 }
 
+/// The same where nothing at all may be said.
+fn json_or_nothing<T: DeserializeOwned + Default>(body: &Bytes, expected: &str) -> Result<T, Trouble> {
+    if body.trim_ascii().is_empty() { Ok(T::default()) } else { json(body, expected) }
+}
+
 fn started(stage: &Stage) -> Result<&Arc<dyn Source>, Trouble> {
     stage
-        .0
-        .get()
+        .source()
         .ok_or_else(|| Trouble::new(503, "starting", "the node is starting").hint("/health/startup says when it has"))
 }
 
@@ -233,11 +220,16 @@ fn invalid(message: &str) -> Trouble {
     Trouble::new(400, "invalid", message)
 }
 
+/// The word of a refusal, for the audit log.
+#[derive(Clone, Copy)]
+struct Code(&'static str);
+
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = Refused { code: self.code.to_owned(), message: self.message, hint: self.hint };
         let mut response = (status, Json(body)).into_response();
+        response.extensions_mut().insert(Code(self.code));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECS));
         }

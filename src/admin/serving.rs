@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,6 +32,10 @@ const HEADERS_MAX: usize = 64;
 /// How long accepting pauses when the system has no more sockets to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct From(pub IpAddr);
+
 /// An open connection.
 struct Open {
     /// A request is worked on.
@@ -42,8 +47,8 @@ struct Open {
 pub(super) async fn accept(socket: TcpListener, router: Router) {
     let mut open = VecDeque::new();
     loop {
-        let stream = match socket.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match socket.accept().await {
+            Ok((stream, from)) => (stream, From(from.ip().to_canonical())),
             Err(error) => {
                 if metrics::admit_line("admin accept").is_some() {
                     warn!(event = "admin", %error, "the admin port cannot accept");
@@ -54,7 +59,7 @@ pub(super) async fn accept(socket: TcpListener, router: Router) {
         };
         if make_room(&mut open) {
             let busy = Arc::<AtomicBool>::default();
-            let task = tokio::spawn(serve(stream, router.clone(), busy.clone())).abort_handle();
+            let task = tokio::spawn(serve((stream, from), router.clone(), busy.clone())).abort_handle();
             open.push_back(Open { busy, task });
         }
     }
@@ -75,11 +80,12 @@ fn make_room(open: &mut VecDeque<Open>) -> bool {
     }
 }
 
-async fn serve(stream: TcpStream, router: Router, busy: Arc<AtomicBool>) {
+async fn serve((stream, from): (TcpStream, From), router: Router, busy: Arc<AtomicBool>) {
     // Answers are written whole; without it they are only later.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(from);
         let (busy, answer) = (busy.clone(), router.call(request));
         async move {
             busy.store(true, Ordering::Release);

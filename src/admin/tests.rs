@@ -82,8 +82,8 @@ impl Source for Known {
 }
 
 fn open(token_file: Option<std::path::PathBuf>) -> AdminPort {
-    let config = config::Admin { bind: Some(SocketAddr::from(([127, 0, 0, 1], 0))), token_file };
-    AdminPort::open(&config).unwrap().unwrap()
+    let config = config::Admin { bind: Some(SocketAddr::from(([127, 0, 0, 1], 0))), token_file, keys_file: None };
+    AdminPort::open(&config, None).unwrap().unwrap()
 }
 
 fn begun() -> (AdminPort, Arc<Known>) {
@@ -308,11 +308,89 @@ async fn one_connection_may_ask_several_times() {
 #[tokio::test]
 async fn a_port_that_cannot_be_opened_says_why() {
     let port = open(None);
-    let config = config::Admin { bind: Some(port.address()), token_file: None };
-    let error = AdminPort::open(&config).unwrap_err().to_string();
+    let with = |bind| config::Admin { bind, ..config::Admin::default() };
+    let config = with(Some(port.address()));
+    let error = AdminPort::open(&config, None).unwrap_err().to_string();
     assert!(error.contains("has this port") && error.contains("[admin]"), "{error}");
-    let config = config::Admin { bind: config.bind, token_file: Some("/nonexistent".into()) };
-    let error = AdminPort::open(&config).unwrap_err();
+    let config = config::Admin { token_file: Some("/nonexistent".into()), ..config };
+    let error = AdminPort::open(&config, None).unwrap_err();
     assert!(matches!(error, OpenError::Token(_)), "{error}");
-    assert!(AdminPort::open(&config::Admin { bind: None, token_file: None }).unwrap().is_none());
+    assert!(AdminPort::open(&with(None), None).unwrap().is_none());
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("api-keys"), "no key\n").unwrap();
+    let any = with(Some(SocketAddr::from(([127, 0, 0, 1], 0))));
+    let error = AdminPort::open(&any, Some(dir.path())).unwrap_err().to_string();
+    assert!(error.contains("api-keys: line 1: "), "who cannot know its keys lets nobody in by them: {error}");
+}
+
+/// What one row of the document needs to be asked: its own path with something in place of the names.
+fn asked_of(path: &str) -> String {
+    path.replace("{id}", "a%2Fb").replace("{filter}", "a").replace("{name}", "n1")
+}
+
+#[tokio::test]
+async fn the_document_and_the_port_know_the_same_paths() {
+    let (port, _) = begun();
+    let (_, answer) = get(&port, "/api/v1/openapi.json").await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let document: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in ["get", "post", "put", "delete", "patch"] {
+            let (status, answer) = ask(&port, &method.to_uppercase(), &asked_of(path), "").await;
+            let known = !answer.contains("unknown_path") && status != 405;
+            assert_eq!(known, methods.get(method).is_some(), "{method} {path}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_are_made_shown_once_and_reach_as_far_as_they_say() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "0123456789abcdef\n").unwrap();
+    let port = open(Some(file.path().to_owned()));
+    port.begin(Arc::new(Known::default()));
+    let by = async |key: &str, method: &str, path: &str, body: &str| {
+        let (address, length) = (port.address(), body.len());
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {key}");
+        let answer = say(&port, format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+        let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, body.to_owned())
+    };
+    let token = "0123456789abcdef";
+    let (status, made) = by(token, "POST", "/api/v1/keys", r#"{"name":"probe","scopes":["read"]}"#).await;
+    assert_eq!(status, 201, "{made}");
+    let made: view::NewKey = serde_json::from_str(&made).unwrap();
+    assert_eq!(by(&made.secret, "GET", "/api/v1/clients", "").await.0, 200);
+    for (method, path, code) in
+        [("GET", "/metrics", "scope"), ("POST", "/api/v1/clients/a/kick", "scope"), ("GET", "/api/v1/keys", "scope")]
+    {
+        let (status, answer) = by(&made.secret, method, path, "").await;
+        assert!(status == 403 && answer.contains(&format!("\"code\":\"{code}\"")), "{method} {path}: {answer}");
+    }
+    let (_, list) = by(token, "GET", "/api/v1/keys", "").await;
+    assert!(list.contains("probe") && !list.contains(&made.secret), "{list}");
+    let path = format!("/api/v1/keys/{}", made.key.id);
+    assert_eq!(by(token, "DELETE", &path, "").await.0, 200);
+    assert_eq!(by(token, "DELETE", &path, "").await.0, 404);
+    assert_eq!(by(&made.secret, "GET", "/api/v1/clients", "").await.0, 401);
+    let (_, audit) = by(token, "GET", "/api/v1/audit?limit=9", "").await;
+    let audit: view::AuditPage = serde_json::from_str(&audit).unwrap();
+    let told: Vec<_> = audit
+        .changes
+        .iter()
+        .map(|line| (line.by.as_str(), line.method.as_str(), line.status, line.code.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("token", "DELETE", 404, "no_such_key"),
+            ("token", "DELETE", 200, ""),
+            ("refused", "POST", 403, "scope"),
+            ("token", "POST", 201, "")
+        ]
+    );
+    assert!(audit.changes.iter().all(|line| line.from == "127.0.0.1" && line.at_ms > 0));
 }

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::table::{Role, Scope};
+
 /// One thing that a probe looks at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
@@ -228,4 +230,55 @@ pub struct Kicked {
     pub node: String,
     /// Whether there was a connection to close.
     pub was_connected: bool,
+}
+
+/// An API key, without what lets anybody in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    pub id: String,
+    pub name: String,
+    pub role: Role,
+    pub scopes: Vec<Scope>,
+    pub created_at_ms: u64,
+}
+
+/// An API key that was just made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKey {
+    pub key: Key,
+    /// What its holder shows. It is nowhere else.
+    pub secret: String,
+}
+
+/// All API keys of a node, in the order in which they were made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    pub keys: Vec<Key>,
+}
+
+/// A change that was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audited {
+    /// Grows with each.
+    pub number: u64,
+    /// When it was asked for, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Who asked: `local`, `token` or `key NAME`.
+    pub by: String,
+    /// From which address.
+    pub from: String,
+    /// What was asked for.
+    pub method: String,
+    pub path: String,
+    /// The HTTP status of the answer, and the word of a refusal; empty if it was done.
+    pub status: u16,
+    pub code: String,
+}
+
+/// Some of them, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditPage {
+    pub changes: Vec<Audited>,
+    /// What to say as `after` for those before them; `None` at the end.
+    pub next: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `holdfast cluster`, `holdfast client` and `holdfast health`: what the admin port of a running node is asked, and told.
+//! `holdfast cluster`, `client`, `key` and `health`: what the admin port of a running node is asked, and told.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -6,6 +6,7 @@
 //! | `clients` | `client list`, `show` and `kick` |
 //! | `cluster` | `cluster status`, `join`, `leave` and `force-leave` |
 //! | `health` | `health`, for scripts and containers |
+//! | `key` | `key add`, `list` and `rm` |
 //! | `table` | columns of text |
 //!
 //! Exit codes: 0 done, 1 the node said no, 2 wrong usage, 3 there is no node to ask.
@@ -16,6 +17,7 @@ mod clients;
 mod cluster;
 mod health;
 pub(super) mod http;
+mod key;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,7 @@ use crate::admin::view::Refused;
 pub use clients::ClientArgs;
 pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
+pub use key::KeyArgs;
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -170,4 +173,9 @@ pub fn cluster(args: &ClusterArgs) -> ExitCode {
 /// Runs `holdfast health`.
 pub fn health(args: &HealthArgs) -> ExitCode {
     run(&args.admin, |asker, out| health::run(args.probe, asker, out))
+}
+
+/// Runs `holdfast key`.
+pub fn key(args: &KeyArgs) -> ExitCode {
+    run(&args.admin, |asker, out| key::run(&args.command, asker, out))
 }

@@ -57,6 +57,8 @@ enum Command {
     Cluster(admin::ClusterArgs),
     /// Look at the clients of a running node or cluster, and disconnect them
     Client(admin::ClientArgs),
+    /// Make, list and remove the API keys of a running node
+    Key(admin::KeyArgs),
     /// Ask a running node how it is
     Health(admin::HealthArgs),
     /// Publish messages
@@ -124,6 +126,7 @@ fn run(command: Command) -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
+        Command::Key(args) => admin::key(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),
@@ -186,6 +189,9 @@ mod tests {
             "holdfast client show",
             "holdfast client list --limit 0",
             "holdfast health dead",
+            "holdfast key add",
+            "holdfast key add ci --role king",
+            "holdfast key add ci --scopes read,write",
         ] {
             assert_eq!(parsed(line).expect_err(line).exit_code(), i32::from(USAGE), "{line}");
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::reading::Section;
 use super::values::expected;
 
-pub(super) const KEYS: &[&str] = &["bind", "token_file"];
+pub(super) const KEYS: &[&str] = &["bind", "token_file", "keys_file"];
 
 /// `[admin]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,11 +15,13 @@ pub struct Admin {
     pub bind: Option<SocketAddr>,
     /// The file with the token that requests must carry, but for those about health. `Some` wherever other machines can reach `bind`.
     pub token_file: Option<PathBuf>,
+    /// The file with the hashes of API keys; `None`: `api-keys` in the data directory.
+    pub keys_file: Option<PathBuf>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Admin { bind: Some(SocketAddr::from(([127, 0, 0, 1], Admin::PORT))), token_file: None }
+        Admin { bind: Some(SocketAddr::from(([127, 0, 0, 1], Admin::PORT))), token_file: None, keys_file: None }
     }
 }
 
@@ -38,7 +40,8 @@ impl Admin {
             Some(text) => text.parse().map(Some).map_err(|_| WHAT.to_owned()),
             None => Err(expected(ADDRESS, value)),
         });
-        Admin { bind: bind.unwrap_or(Admin::default().bind), token_file: section.path("token_file") }
+        let bind = bind.unwrap_or(Admin::default().bind);
+        Admin { bind, token_file: section.path("token_file"), keys_file: section.path("keys_file") }
     }
 }
 

@@ -190,7 +190,7 @@ fn every_key_is_read() {
         sys: Sys { interval: Duration::ZERO },
         shutdown: Shutdown { grace: Duration::ZERO },
         cluster: None,
-        admin: Admin { bind: Some("[::]:9".parse().unwrap()), token_file: Some("dir/token".into()) },
+        admin: Admin { bind: Some("[::]:9".parse().unwrap()), token_file: Some("dir/token".into()), keys_file: None },
     };
     assert_eq!(config, expected);
     assert_eq!(config.mqtt.session_expiry_max_secs(), u32::MAX);

@@ -96,7 +96,9 @@ impl StartError {
     /// Whether what the configuration says is at fault: a file that it names cannot be used. Such errors do not pass by themselves.
     pub fn is_of_configuration(&self) -> bool {
         match self {
-            Self::Access(_) | Self::Acl(_) | Self::Tls { .. } | Self::Admin(admin::OpenError::Token(_)) => true,
+            Self::Access(_)
+            | Self::Tls { .. }
+            | Self::Admin(admin::OpenError::Token(_) | admin::OpenError::Keys(_)) => true,
             Self::Cluster(error) => error.is_of_configuration(),
             _ => false,
         }
@@ -193,7 +195,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
 
 /// Open from here on, so that whoever watches the node sees that it starts, however long that takes.
 fn open_admin_port(config: &Config) -> Result<Option<AdminPort>, StartError> {
-    let port = AdminPort::open(&config.admin)?;
+    let port = AdminPort::open(&config.admin, config.node.data_dir.as_deref())?;
     if let Some(port) = &port {
         info!(event = "admin", address = %port.address(), "health and metrics on http://{}", port.address());
     }

@@ -4,26 +4,23 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, ShareMembers, ShareRoute, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, WillFate};
 use tracing::{info, warn};
 
-use crate::cluster::route_commands;
 use crate::cluster::session_move::GivingEvent;
 use crate::cluster::share_groups::{Keeper, Offer, Wanted};
 use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
-use crate::session::will::EncodedWill;
-use crate::session::{self, Agreed, Queued, Rights as _, Ruling, Session, Violation, Wire, will};
+use crate::session::{self, Agreed, Queued, Session, Wire};
 use crate::subscriptions::SessionKey;
-use crate::topic::TopicFilter;
 
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
 use super::keeping::Due;
 use super::outbox::Outbox;
-use super::rights::ClientRights;
+use super::rights::{ClientRights, will_of};
 use super::sharing::ShareAnswer;
 use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
 
@@ -627,42 +624,6 @@ impl Shard {
         self.metrics().sessions.sub(1);
     }
 
-    fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
-        let session = &self.sessions[session as usize].session;
-        if !session.subscriptions().any(|(text, _)| text.starts_with("$share/")) {
-            return;
-        }
-        let mut changed = Vec::new();
-        let shared = self.shared.clone();
-        // Of two shards whose members go at once, who counts the members last proposes last.
-        let order = shared.index.route_order();
-        for (text, _) in session.subscriptions() {
-            if text.starts_with("$share/")
-                && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
-            {
-                let before = self.shared.index.share_members(text, filter);
-                self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
-                let after = self.shared.index.share_members(text, filter);
-                if before != after
-                    && let Some(members) = after
-                {
-                    changed.push(((share.into(), filter.into()), members));
-                }
-            }
-        }
-        self.propose_members(changed);
-        drop(order);
-    }
-
-    /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
-    pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
-        if self.shared.clustered && !changed.is_empty() {
-            for command in route_commands::adding(Vec::new(), changed) {
-                self.propose(command);
-            }
-        }
-    }
-
     /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is
     /// nobody else.
     pub(super) fn give_back(&mut self, session: SessionKey, share: Option<&str>, unsent_only: bool) {
@@ -699,23 +660,6 @@ impl Shard {
         if let Some(owner) = owner.filter(|_| !stored.is_empty()) {
             self.read_back_to_offer(owner, stored);
         }
-    }
-}
-
-/// The Will of a CONNECT as the control state keeps it, if its client may publish it.
-fn will_of(
-    connect: &Connect<'_>,
-    limits: &session::Limits,
-    rights: &mut ClientRights,
-) -> Result<Option<EncodedWill>, Violation> {
-    let Some(encoded) = will::encode(connect, limits)? else { return Ok(None) };
-    let topic = connect.will.as_ref().map_or("", |will| will.topic);
-    if rights.may_publish(topic) != Ruling::Allowed {
-        return Err(Violation::new(ReasonCode::NotAuthorized, "the client may not publish its Will"));
-    }
-    match rights.sign(&encoded.message) {
-        Some(message) => Ok(Some(EncodedWill { message, ..encoded })),
-        None => Err(Violation::new(ReasonCode::PacketTooLarge, "what the Will's author is known by is too long")),
     }
 }
 

@@ -13,8 +13,9 @@ use tracing::warn;
 
 use crate::access::acl::{Action, Rights, Subject};
 use crate::metrics::{self, DropReason};
-use crate::mqtt::Message;
-use crate::session::{self, Ruling};
+use crate::mqtt::{Connect, Message, ReasonCode};
+use crate::session::will::EncodedWill;
+use crate::session::{self, Rights as _, Ruling, Violation, will};
 use crate::subscriptions::ShardId;
 
 use super::Shard;
@@ -131,5 +132,22 @@ impl Shard {
             self.metrics().dropped(DropReason::Acl, 1);
         }
         may
+    }
+}
+
+/// The Will of a CONNECT as the control state keeps it, if its client may publish it.
+pub(super) fn will_of(
+    connect: &Connect<'_>,
+    limits: &session::Limits,
+    rights: &mut ClientRights,
+) -> Result<Option<EncodedWill>, Violation> {
+    let Some(encoded) = will::encode(connect, limits)? else { return Ok(None) };
+    let topic = connect.will.as_ref().map_or("", |will| will.topic);
+    if rights.may_publish(topic) != Ruling::Allowed {
+        return Err(Violation::new(ReasonCode::NotAuthorized, "the client may not publish its Will"));
+    }
+    match rights.sign(&encoded.message) {
+        Some(message) => Ok(Some(EncodedWill { message, ..encoded })),
+        None => Err(Violation::new(ReasonCode::PacketTooLarge, "what the Will's author is known by is too long")),
     }
 }

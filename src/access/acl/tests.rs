@@ -1,3 +1,5 @@
+//! Rules as files and tokens say them, asked as connections ask them.
+
 use std::path::Path;
 
 use super::*;
