@@ -243,7 +243,12 @@ fn wrong_tls_files(files: &Tls, listener: &str, section: &str, places: &Places) 
     let at = |key: &str, error: &dyn Display| {
         places.error_at(&format!("{section}.{key}"), format!("{key}: {error}")).to_string()
     };
-    let named = [("cert", Some(&files.cert)), ("key", Some(&files.key)), ("ca", files.ca.as_ref())];
+    let named = [
+        ("cert", Some(&files.cert)),
+        ("key", Some(&files.key)),
+        ("ca", files.ca.as_ref()),
+        ("crl", files.crl.as_ref()),
+    ];
     let wrong: Vec<_> = named
         .into_iter()
         .filter_map(|(key, path)| {
