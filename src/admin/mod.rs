@@ -34,6 +34,7 @@ mod tests;
 mod token;
 pub mod view;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -120,6 +121,35 @@ pub trait Source: Send + Sync + 'static {
 
     /// Takes another node, by name or id, out of the cluster for good: one that will not come back.
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>>;
+
+    /// All nodes, and how much each has to do.
+    fn nodes(&self) -> Soon<'_, view::Nodes>;
+
+    /// Empties a node by name, or says how far that is.
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>>;
+
+    /// Has a node take clients again. Whether it was being emptied.
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>>;
+
+    /// How many clients each node would let go.
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>>;
+
+    /// Has them let go.
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>>;
+
+    /// No more are let go.
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Has another voter lead if this node does.
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>>;
+}
+
+/// How clients are to be shared out among nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RebalanceRequest {
+    /// By the names of nodes; 1 for those that are not in it.
+    pub weights: HashMap<String, u32>,
+    pub terms: view::DrainTerms,
 }
 
 /// Which clients are asked for.

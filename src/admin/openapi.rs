@@ -98,6 +98,7 @@ fn schema(kind: Kind) -> Value {
         Kind::Text => json!({"type": "string"}),
         Kind::Number => json!({"type": "number"}),
         Kind::Flag => json!({"type": "boolean"}),
+        Kind::Object => json!({"type": "object"}),
         Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
     }
 }

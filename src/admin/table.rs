@@ -14,7 +14,7 @@ use axum::routing::{self, MethodRouter};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::routes::{about, clients, cluster, keys};
+use super::routes::{about, clients, cluster, keys, nodes};
 
 /// How far a caller may go; each may what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,6 +83,7 @@ pub(super) enum Kind {
     Flag,
     /// Of texts.
     Texts,
+    Object,
 }
 
 /// A field of a query or a body.
@@ -159,6 +160,20 @@ impl Route {
     }
 }
 
+/// How clients are let go; what is not said is as configured under `[shutdown]`.
+const DRAIN_TERMS: &[Field] = &[
+    may("rate", Kind::Number, "Connections a second"),
+    may("spread_ms", Kind::Number, "In which time all of them, where no rate is said"),
+    may("grace_ms", Kind::Number, "How long the node is not ready and takes clients all the same"),
+    may("redirect", Kind::Text, "Where clients of MQTT 5.0 are told to go (Server Reference)"),
+    may("force", Kind::Flag, "Whether or not they come back elsewhere"),
+];
+
+const REBALANCE: &[Field] = &[
+    may("weights", Kind::Object, "The weight of nodes by name, from 0 to 1000; 1 for those that are not in it"),
+    may("terms", Kind::Object, "How clients are let go, as for a drain"),
+];
+
 /// All that can be asked, but for health, which anybody may ask.
 pub(super) const TABLE: &[Route] = &[
     read("/metrics", "Everything that is counted, in the text format of Prometheus", || routing::get(about::scrape))
@@ -193,6 +208,27 @@ pub(super) const TABLE: &[Route] = &[
     )
     .needs(Role::Admin, Scope::Manage)
     .body(&[must("node", Kind::Text, "Its name or id")]),
+    change(Method::Post, "/api/v1/cluster/transfer-leader", "Have another voter lead if this node does", || {
+        routing::post(nodes::transfer_leader)
+    }),
+    read("/api/v1/nodes", "All nodes, and how much each has to do", || routing::get(nodes::list)),
+    read("/api/v1/nodes/{name}", "One node; the one that is asked is also called local", || routing::get(nodes::show)),
+    change(Method::Post, "/api/v1/nodes/{name}/drain", "Empty a node, or tell how far that is", || {
+        routing::post(nodes::drain)
+    })
+    .body(DRAIN_TERMS),
+    change(Method::Post, "/api/v1/nodes/{name}/undrain", "Have a node take clients again", || {
+        routing::post(nodes::undrain)
+    }),
+    change(Method::Post, "/api/v1/cluster/rebalance/plan", "How many clients each node would let go", || {
+        routing::post(nodes::plan)
+    })
+    .body(REBALANCE),
+    change(Method::Post, "/api/v1/cluster/rebalance/start", "Let clients go to nodes that have fewer", || {
+        routing::post(nodes::start)
+    })
+    .body(REBALANCE),
+    change(Method::Post, "/api/v1/cluster/rebalance/stop", "Let no more clients go", || routing::post(nodes::stop)),
     read("/api/v1/keys", "The API keys of this node, without their secrets", || routing::get(keys::list))
         .needs(Role::Admin, Scope::Manage),
     change(Method::Post, "/api/v1/keys", "Make an API key; its text is in the answer, and nowhere else", || {

@@ -76,6 +76,41 @@ impl Source for Known {
         Box::pin(async move { Ok(view::Leaving { done: force, progress: "the node waits".to_owned() }) })
     }
 
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        let node = |name: &str| view::NodeLoad {
+            member: Member { name: name.to_owned(), ..Member::default() },
+            load: Some(view::Load { node: name.to_owned(), ..view::Load::default() }),
+        };
+        Box::pin(async move { view::Nodes { nodes: vec![node("n1"), node("n2")] } })
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        let rate = terms.rate.unwrap_or(0);
+        Box::pin(async move { Ok(view::Drain { reason: node.to_string(), rate, ..view::Drain::default() }) })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move { Ok(&*node == "n1") })
+    }
+
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        let node =
+            |(node, weight): (String, u32)| view::RebalanceNode { node, weight, ..view::RebalanceNode::default() };
+        Box::pin(async move { Ok(view::Rebalance { nodes: asked.weights.into_iter().map(node).collect() }) })
+    }
+
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        self.rebalance_plan(asked)
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { Err(Trouble::new(409, "not_leader", "")) })
+    }
+
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async move { Err(Trouble::new(404, "no_such_node", node)) })
     }
@@ -204,6 +239,24 @@ async fn commands_to_the_cluster_take_what_they_need() {
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"force":true}"#).await.0, 200);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"forced":true}"#).await.0, 400);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/force-leave", r#"{"node":"n2"}"#).await.0, 404);
+}
+
+#[tokio::test]
+async fn nodes_are_emptied_by_name_and_the_one_that_is_asked_is_local() {
+    let (port, _) = begun();
+    let (status, answer) = ask(&port, "POST", "/api/v1/nodes/local/drain", r#"{"rate":5}"#).await;
+    assert!(status == 202 && answer.contains(r#""reason":"n1""#) && answer.contains(r#""rate":5"#), "{answer}");
+    let (_, answer) = ask(&port, "POST", "/api/v1/nodes/n2/undrain", "").await;
+    assert!(answer.ends_with(r#"{"undone":false}"#), "{answer}");
+    assert!(get(&port, "/api/v1/nodes/local").await.1.contains(r#""name":"n1""#));
+    assert_eq!(get(&port, "/api/v1/nodes/n9").await.0, 404);
+    let (_, answer) = ask(&port, "POST", "/api/v1/cluster/rebalance/plan", r#"{"weights":{"n4":3}}"#).await;
+    assert!(answer.contains(r#""node":"n4","weight":3"#), "{answer}");
+    for wrong in
+        [r#"{"rate":0}"#, r#"{"grace_ms":3600001}"#, r#"{"spread_ms":10}"#, r#"{"redirect":"a\u0000"}"#, r#"{"rat":1}"#]
+    {
+        assert_eq!(ask(&port, "POST", "/api/v1/nodes/n1/drain", wrong).await.0, 400, "{wrong}");
+    }
 }
 
 #[tokio::test]

@@ -232,6 +232,85 @@ pub struct Kicked {
     pub was_connected: bool,
 }
 
+/// How much a node has to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub node: String,
+    pub connections: u64,
+    /// What its listeners take together.
+    pub connections_max: u64,
+    /// The most clients that it has let in within one second, or what is taken for granted until it has shown more.
+    pub handshakes_per_sec: u32,
+    pub sessions: u64,
+    /// What it does with its clients, if it lets any go.
+    pub drain: Option<Drain>,
+}
+
+/// How far a node is with letting clients go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// `not_ready`, `closing`, `paused`, `handing_over`, `waiting`, `drained` or `aborted`; `shedding` when it is to keep most of them.
+    pub phase: String,
+    /// Why it does not go on, or was given up; perhaps empty.
+    pub reason: String,
+    /// Connections when it began, those that are still to go, and those that it has closed.
+    pub began_with: u64,
+    pub remaining: u64,
+    pub closed: u64,
+    /// How many more there are on the other nodes than before; `None` while that is not counted.
+    pub returned: Option<u64>,
+    /// Connections a second, and how long the rest takes at that.
+    pub rate: u32,
+    pub eta_ms: u64,
+    /// How many more connections the other nodes take, together, and how many a second they have shown to take.
+    pub headroom: u64,
+    pub capacity: u32,
+}
+
+/// How clients are to be let go; what is not said is as configured under `[shutdown]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrainTerms {
+    /// Connections a second.
+    pub rate: Option<u32>,
+    pub spread_ms: Option<u64>,
+    pub grace_ms: Option<u64>,
+    /// Where clients of MQTT 5.0 are told to go (Server Reference).
+    pub redirect: Option<String>,
+    /// Whether or not they come back elsewhere.
+    pub force: bool,
+}
+
+/// All nodes, and how much each has to do; `None` for one that does not answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Nodes {
+    pub nodes: Vec<NodeLoad>,
+}
+
+/// A node, and how much it has to do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeLoad {
+    pub member: Member,
+    pub load: Option<Load>,
+}
+
+/// How many clients each node should let go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    pub nodes: Vec<RebalanceNode>,
+}
+
+/// Of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebalanceNode {
+    pub node: String,
+    pub weight: u32,
+    pub connections: u64,
+    /// How many it should have, and how many it lets go for that.
+    pub share: u64,
+    pub lets_go: u64,
+}
+
 /// An API key, without what lets anybody in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {

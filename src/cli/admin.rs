@@ -1,4 +1,4 @@
-//! `holdfast cluster`, `client`, `key` and `health`: what the admin port of a running node is asked, and told.
+//! `holdfast cluster`, `client`, `key`, `node` and `health`: what the admin port of a running node is asked, and told.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -7,6 +7,8 @@
 //! | `cluster` | `cluster status`, `join`, `leave` and `force-leave` |
 //! | `health` | `health`, for scripts and containers |
 //! | `key` | `key add`, `list` and `rm` |
+//! | `node` | `node list`, `show`, `drain` and `undrain` |
+//! | `rebalance` | `cluster rebalance plan`, `start` and `stop` |
 //! | `table` | columns of text |
 //!
 //! Exit codes: 0 done, 1 the node said no, 2 wrong usage, 3 there is no node to ask.
@@ -18,6 +20,8 @@ mod cluster;
 mod health;
 pub(super) mod http;
 mod key;
+mod node;
+mod rebalance;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,6 +41,7 @@ pub use clients::ClientArgs;
 pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
 pub use key::KeyArgs;
+pub use node::NodeArgs;
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -178,4 +183,9 @@ pub fn health(args: &HealthArgs) -> ExitCode {
 /// Runs `holdfast key`.
 pub fn key(args: &KeyArgs) -> ExitCode {
     run(&args.admin, |asker, out| key::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast node`.
+pub fn node(args: &NodeArgs) -> ExitCode {
+    run(&args.admin, |asker, out| node::run(&args.command, asker, out))
 }

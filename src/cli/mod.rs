@@ -57,6 +57,8 @@ enum Command {
     Cluster(admin::ClusterArgs),
     /// Look at the clients of a running node or cluster, and disconnect them
     Client(admin::ClientArgs),
+    /// Look at the nodes of a cluster, and empty one before it is taken away
+    Node(admin::NodeArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
     /// Ask a running node how it is
@@ -126,6 +128,7 @@ fn run(command: Command) -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
+        Command::Node(args) => admin::node(&args),
         Command::Key(args) => admin::key(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
@@ -189,6 +192,11 @@ mod tests {
             "holdfast client show",
             "holdfast client list --limit 0",
             "holdfast health dead",
+            "holdfast node drain --rate 0",
+            "holdfast node drain n1 --local",
+            "holdfast node drain --grace soon",
+            "holdfast cluster rebalance",
+            "holdfast cluster rebalance plan --weight n1",
             "holdfast key add",
             "holdfast key add ci --role king",
             "holdfast key add ci --scopes read,write",

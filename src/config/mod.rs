@@ -48,7 +48,7 @@ pub use node::Node;
 pub use shutdown::Shutdown;
 pub use storage::{Durability, Fsync, OnCorruption, Storage};
 pub use sys::Sys;
-pub use units::NEVER;
+pub use units::{NEVER, parse_duration};
 
 use reading::{Reading, Section};
 

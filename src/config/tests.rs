@@ -124,7 +124,7 @@ fn every_key_is_read() {
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
          segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
          [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
-         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n[admin]\nbind = '[::]:9'\ntoken_file = 'token'\n",
+         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\nspread = '5s'\nrate = 7\nreturns_min_percent = 0\n[admin]\nbind = '[::]:9'\ntoken_file = 'token'\n",
     );
     let secs = Duration::from_secs;
     let expected = Config {
@@ -180,7 +180,12 @@ fn every_key_is_read() {
         },
         log: Log { format: LogFormat::Json, level: Level::Debug, connection_messages: false },
         sys: Sys { interval: Duration::ZERO },
-        shutdown: Shutdown { grace: Duration::ZERO },
+        shutdown: Shutdown {
+            grace: Duration::ZERO,
+            spread: Duration::from_secs(5),
+            rate: Some(7),
+            returns_min_percent: 0,
+        },
         cluster: None,
         admin: Admin { bind: Some("[::]:9".parse().unwrap()), token_file: Some("dir/token".into()), keys_file: None },
     };
@@ -301,6 +306,10 @@ fn wrong_types_are_named() {
         ("[storag]", "1:2: unknown section or key \"storag\": did you mean \"storage\"?"),
         ("[node]\nfsync = 'batch'", "2:1: unknown key \"fsync\": it belongs in [storage]"),
         ("[log]\nlevel = 3", "2:9: level: expected one of \"error\", \"warn\", \"info\", \"debug\", \"trace\""),
+        ("[shutdown]\nrate = 0", "2:8: rate: must be from 1 to 1000000"),
+        ("[shutdown]\nrate = 'fast'", "2:8: rate: expected a number of connections a second, or \"auto\""),
+        ("[shutdown]\nspread = '0s'", "2:10: spread: must be from 1s to 1h"),
+        ("[shutdown]\nreturns_min_percent = 101", "2:23: returns_min_percent: must be from 0 to 100"),
         ("[shutdown]\ngrace = '2h'", "2:9: grace: must be from 0s to 1h"),
         (
             "[shutdown]\ngrace = 10",

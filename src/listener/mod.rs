@@ -45,6 +45,7 @@ use crate::byte_stream::{ByteStream, Socket};
 use crate::config::{self, Protocol};
 use crate::metrics::{RefusalGroup, Refusals};
 use crate::shard::clock::Clock;
+use crate::shard::greeted::doors::is_shut;
 use crate::shard::greeted::{Dispatch, ListenerSlot, ListenerState};
 
 use greeting::{Rules, Verdict};
@@ -86,11 +87,27 @@ pub async fn accept_loop<D: Dispatch>(
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let acceptor = Rc::new(acceptor);
-    let socket = watch_readable(socket)?;
+    let mut doors = acceptor.listener.doors.watch();
+    let mut shutdown_while_shut = shutdown.clone();
+    if is_shut(*doors.borrow()) {
+        doors.mark_changed();
+    }
+    let mut socket = watch_readable(socket.into())?;
     loop {
         let mut ready = tokio::select! {
             biased;
             _ = shutdown.wait_for(|stop| *stop) => return Ok(()),
+            // The listener has both ends of it.
+            _ = doors.changed() => {
+                let shut_socket = socket.into_inner();
+                tokio::select! {
+                    _ = shutdown_while_shut.wait_for(|stop| *stop) => return Ok(()),
+                    _ = doors.wait_for(|turns| !is_shut(*turns)) => {}
+                }
+                // What the watch said of a socket that was shut is never unsaid.
+                socket = watch_readable(shut_socket)?;
+                continue;
+            }
             ready = socket.readable() => ready?,
         };
         match acceptor.take_batch(socket.get_ref()) {
@@ -103,8 +120,7 @@ pub async fn accept_loop<D: Dispatch>(
 
 /// Watches a listening socket. Not by tokio's own listener, which registers every connection with the runtime as it accepts it: most
 /// connections belong to another shard and would be taken out again.
-fn watch_readable(socket: std::net::TcpListener) -> io::Result<AsyncFd<socket2::Socket>> {
-    let socket = socket2::Socket::from(socket);
+fn watch_readable(socket: socket2::Socket) -> io::Result<AsyncFd<socket2::Socket>> {
     // SAFETY: a socket2::Socket owns one descriptor, opened before and closed by nothing but its drop, and says the same one every
     // time it is asked; the AsyncFd owns it and gives out shared references only, by which it cannot be closed or replaced.
     let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };

@@ -12,7 +12,7 @@ use tracing::info;
 use holdfast_raft::NodeId;
 use holdfast_storage::{Figures, Storage};
 
-use crate::admin::{self, Exposition, Kind, PageRequest, Soon, Source, Trouble, view};
+use crate::admin::{self, Exposition, Kind, PageRequest, RebalanceRequest, Soon, Source, Trouble, view};
 use crate::metrics::Refusals;
 use crate::mqtt::ProtocolVersion;
 use crate::shard::Shared;
@@ -21,6 +21,7 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
+use super::draining::Draining;
 use super::process_figures;
 
 /// How long a shard may take for one slice of an answer.
@@ -51,6 +52,7 @@ pub(super) struct Local {
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
     pub census: Mutex<Option<(u64, Vec<Census>)>>,
+    pub draining: Arc<Draining>,
 }
 
 impl Local {
@@ -94,9 +96,16 @@ impl Local {
             !stopping,
             if stopping { "the node is about to end" } else { "" },
         ));
+        let draining = self.draining.is_draining();
+        let detail = if draining { "clients are to go to other nodes: `holdfast node undrain` ends that" } else { "" };
+        checks.push(view::Check::new("not_draining", !draining, detail));
         let level = &self.shared.storage_level;
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
+    }
+
+    pub fn load(&self) -> view::Load {
+        self.draining.load(&self.name)
     }
 
     /// The clients of this node behind a cursor.
@@ -208,6 +217,10 @@ impl Local {
             "Filters that somebody on this node subscribes to.",
             self.shared.index.len() as f64,
         );
+        let help = "Connections that a drain has still to close.";
+        out.single("drain_remaining_connections", Kind::Gauge, help, self.draining.remaining() as f64);
+        let help = "Connections closed so that their clients go to other nodes.";
+        out.single("drain_closed_total", Kind::Counter, help, self.draining.closed_total() as f64);
         self.mailboxes(out);
         if let Some(storage) = &self.storage {
             self.disk(out, storage);
@@ -348,6 +361,16 @@ pub(super) struct Alone {
     pub node: NodeId,
 }
 
+impl Alone {
+    fn is_own(&self, node: &str) -> Result<(), Trouble> {
+        if node != &*self.local.name && node != format!("{:032x}", self.node.0) {
+            let message = format!("this node is called {:?}, and is no part of a cluster", self.local.name);
+            return Err(Trouble::new(404, "no_such_node", message));
+        }
+        Ok(())
+    }
+}
+
 fn not_clustered<T>() -> Result<T, Trouble> {
     Err(Trouble::new(409, "not_clustered", "this node is no part of a cluster")
         .hint("a node becomes one by a [cluster] section in its configuration"))
@@ -412,6 +435,39 @@ impl Source for Alone {
     }
 
     fn force_leave(&self, _node: String) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        let own = self.cluster().nodes.into_iter();
+        let nodes = own.map(|member| view::NodeLoad { member, load: Some(self.local.load()) }).collect();
+        Box::pin(async { view::Nodes { nodes } })
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        Box::pin(async move {
+            self.is_own(&node)?;
+            self.local.draining.drain(terms).await
+        })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move { self.is_own(&node).map(|()| self.local.draining.undrain()) })
+    }
+
+    fn rebalance_plan(&self, _asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn rebalance_start(&self, _asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async { not_clustered() })
     }
 }

@@ -3,7 +3,7 @@
 //! Start: identity and data directory, access, certificates, the admin port, the state on disk, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
-//! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
+//! End (SIGTERM or SIGINT): where there are many clients and other nodes, they are let go a few at a time first ([`Draining::end`]), unless a second signal comes. Then the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
 //! what was written to it, then the shards stop.
 //!
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
@@ -11,6 +11,7 @@
 mod admin_source;
 mod cluster;
 mod control;
+mod draining;
 mod durable;
 mod process_figures;
 mod shards;
@@ -51,6 +52,7 @@ use admin_source::{Alone, Local};
 pub use cluster::left_cluster;
 use cluster::{ClusterError, ClusterPlane, Membership, note_left};
 use control::StandalonePlane;
+use draining::Draining;
 use durable::TakenUp;
 
 /// Why a node does not start, or has not ended as it should.
@@ -128,6 +130,7 @@ struct Parts {
     refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
+    draining: Arc<Draining>,
     storage: Option<Storage>,
     /// Whether what is promised waits for the disk.
     defers: bool,
@@ -160,7 +163,10 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let mqtt = Arc::new(config.mqtt.clone());
     let defers = config.storage.durability == config::Durability::Disk;
     let refusals = Arc::default();
-    let parts = Parts { shared, access, refusals, mqtt, listeners, storage, defers, whole, _identity: identity };
+    let states = listeners.iter().map(|bound| bound.state.clone()).collect();
+    let draining = Draining::new(shared.clone(), states, config.shutdown.clone());
+    let parts =
+        Parts { shared, access, refusals, mqtt, listeners, draining, storage, defers, whole, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
@@ -221,6 +227,7 @@ fn local(
         opened: opened.clone(),
         stopping: stopping.clone(),
         census: Default::default(),
+        draining: parts.draining.clone(),
     }
 }
 
@@ -422,13 +429,16 @@ fn bind_all(certified: Vec<Certified<'_>>, config: &Config) -> Result<Vec<Bound>
             tls: tls.is_some(),
         })
         .collect();
-    let bind = |(listener, socket, address, tls): (&config::Listener, _, _, Option<_>)| {
+    let bind = |(listener, socket, address, tls): (&config::Listener, std::net::TcpListener, _, Option<_>)| {
         let websocket = nearest(&websockets, tls.is_some());
         let cap = listener.keep_alive_cap(mqtt);
         let state = ListenerState::new(listener.clone(), address).with_websocket(websocket).with_keep_alive_cap(cap);
-        Bound { state: Arc::new(state), socket, tls }
+        let twin = socket.try_clone();
+        let twin = twin.map_err(|error| StartError::Bind { listener: listener.name.clone(), address, error })?;
+        state.doors.hold(twin, address);
+        Ok(Bound { state: Arc::new(state), socket, tls })
     };
-    Ok(bound.into_iter().map(bind).collect())
+    bound.into_iter().map(bind).collect()
 }
 
 /// The WebSocket listener that a client who came to the wrong port is told: one with TLS if it came with TLS, as far as there is one.
@@ -478,6 +488,7 @@ async fn supervise(
     }
     tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
+    tokio::spawn(parts.draining.clone().measure());
     if !config.sys.interval.is_zero() {
         tokio::spawn(sys_topics::run(
             parts.shared.clone(),
@@ -492,7 +503,7 @@ async fn supervise(
         }
     }
     match signals {
-        Ok(signals) => {
+        Ok(mut signals) => {
             let announced = async {
                 let mut opened = opened.clone();
                 if opened.wait_for(|open| *open).await.is_ok() {
@@ -501,7 +512,7 @@ async fn supervise(
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = signals.wait_for_stop(parts) => {}
+                () = signals.wait_for_stop(parts) => parts.draining.end(signals.wait_for_stop(parts)).await,
                 () = plane.left() => {}
                 () = announced => {}
             }
@@ -545,7 +556,7 @@ impl Signals {
     }
 
     /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
-    async fn wait_for_stop(mut self, parts: &Parts) {
+    async fn wait_for_stop(&mut self, parts: &Parts) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,

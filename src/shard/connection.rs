@@ -322,7 +322,8 @@ impl Shard {
             Close::ByServer { reason, what } => {
                 connection.stream.set_close_reason(reason);
                 if connection.version.is_v5() {
-                    write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
+                    let words = (what, &*self.elsewhere);
+                    write_disconnect(reason, words, connection.packet_size_max, connection.outbox.buffer());
                 }
             }
             Close::Refused { reason } => connection.stream.set_close_reason(reason),
@@ -468,6 +469,17 @@ impl Shard {
         }
     }
 
+    /// Those that are on their way in are not among them: they are met the next time.
+    pub(super) fn close_some(&mut self, count: u32, reason: ReasonCode, elsewhere: Arc<str>) {
+        let open = self.connections.iter().filter(|(_, connection)| matches!(connection.state, State::Open { .. }));
+        let keys: Vec<ConnectionKey> = open.take(count as usize).map(|(key, _)| key as ConnectionKey).collect();
+        self.elsewhere = elsewhere;
+        for key in keys {
+            self.close(key, Close::ByServer { reason, what: "" });
+        }
+        self.elsewhere = "".into();
+    }
+
     pub(super) fn close_overflowed(&mut self) {
         while let Some(key) = self.overflowed.pop() {
             self.close(
@@ -481,11 +493,12 @@ impl Shard {
 /// Flushes of one connection in one turn, each followed by what waited in the queue.
 const FLUSHES_PER_TURN: usize = 4;
 
-/// DISCONNECT with the reason and, for a rule that was broken and where the client takes a packet of that size, its
-/// words [MQTT-3.14.2-3].
-fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &mut Vec<u8>) {
+/// DISCONNECT with the reason and, where the client takes a packet of that size, the words for a rule that was broken, or where to go instead [MQTT-3.14.2-3].
+fn write_disconnect(reason: ReasonCode, (what, elsewhere): (&str, &str), packet_size_max: u32, out: &mut Vec<u8>) {
     let mut properties = PropertiesBuf::default();
-    if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
+    if !elsewhere.is_empty() && elsewhere.len() + DISCONNECT_BYTES <= packet_size_max as usize {
+        properties.push(Property::ServerReference(elsewhere));
+    } else if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
         properties.push(Property::ReasonString(what));
     }
     Disconnect { reason, properties: properties.as_properties() }.encode(ProtocolVersion::V5, out);

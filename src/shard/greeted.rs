@@ -6,6 +6,8 @@
 //! Invariants: `connect` is one whole CONNECT packet that decodes; `rest` is what followed it, to be read before the stream;
 //! `client_id` is never empty; each open connection, greeted or not, holds exactly one [`ListenerSlot`].
 
+pub mod doors;
+
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use std::time::Duration;
 use crate::access::Identity;
 use crate::byte_stream::ByteStream;
 use crate::config;
+
+use doors::Doors;
 
 /// A connection behind its CONNECT packet, on the way to the shard of its client id.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ pub struct ListenerState {
     /// The longest Keep Alive granted here, in seconds; 0: whatever is asked.
     pub keep_alive_cap_secs: u16,
     pub counts: ListenerCounts,
+    /// Whether anybody is let in.
+    pub doors: Doors,
     connections: AtomicUsize,
 }
 
@@ -102,6 +108,7 @@ impl ListenerState {
             websocket: None,
             keep_alive_cap_secs: 0,
             counts: ListenerCounts::default(),
+            doors: Doors::default(),
             connections: AtomicUsize::new(0),
         }
     }

@@ -100,6 +100,12 @@ pub enum Event {
     CloseAll {
         reason: ReasonCode,
     },
+    /// Close so many connections, whichever they are. `elsewhere`: where their clients should go (Server Reference), perhaps empty.
+    CloseSome {
+        count: u32,
+        reason: ReasonCode,
+        elsewhere: Arc<str>,
+    },
     /// Another node is live, under that slot.
     PeerUp {
         slot: NodeSlot,

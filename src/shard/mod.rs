@@ -235,6 +235,8 @@ pub struct Shard {
     next_ticket: Ticket,
     /// The node ends: nobody is let in any more.
     stopping: bool,
+    /// Where clients that are closed in this moment should go instead; empty when that is not said.
+    elsewhere: Arc<str>,
     /// A connection that is about to be taken over is read; events wait meanwhile.
     hearing_out: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
@@ -302,6 +304,7 @@ impl Shard {
             arrived: VecDeque::new(),
             after_route: VecDeque::new(),
             stopping: false,
+            elsewhere: "".into(),
             inbox: VecDeque::new(),
             shared,
         }
@@ -420,6 +423,7 @@ impl Shard {
             Event::Stable(turned) if self.keeping.storage().is_some() => self.keeping.when_kept(Due::Turned(turned)),
             Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::CloseSome { count, reason, elsewhere } => self.close_some(count, reason, elsewhere),
             Event::Inspect(question) => self.inspect(*question),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),
             Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),

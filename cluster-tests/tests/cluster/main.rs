@@ -13,6 +13,7 @@ mod chaos;
 mod copies;
 mod departures;
 mod destroyed;
+mod draining;
 mod exactly_once;
 mod failover;
 mod faults;

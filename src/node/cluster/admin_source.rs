@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use holdfast_raft::{Group, LeaveError, NodeId};
 
-use crate::admin::{Exposition, PageRequest, Soon, Source, Trouble, pages, view};
+use crate::admin::{Exposition, PageRequest, RebalanceRequest, Soon, Source, Trouble, pages, view};
 use crate::link::Links;
 use crate::node::admin_source::Local;
 
@@ -26,6 +26,7 @@ use super::life::Stage;
 use super::outlook;
 use super::plane::ClusterPlane;
 use super::questions::{Answer, Question, Questions};
+use super::sharing_out::refused_by;
 use super::waiting;
 
 /// How long a request waits for the cluster to take this node in, or to let another one go.
@@ -102,6 +103,10 @@ impl Clustered {
             (_, without) => format!("copies_incomplete: {without} sessions have no complete copy on another node"),
         };
         Some(view::Check::new("copies", true, detail))
+    }
+
+    pub(super) fn cluster_seen(&self) -> view::Cluster {
+        outlook::of(&self.local, &self.plane, &self.cluster)
     }
 
     /// All nodes that the control state knows, live or dead, but for this one: a dead one may be linked all the same, and its clients are missed if it is not.
@@ -287,7 +292,7 @@ pub(super) fn starting() -> Trouble {
     Trouble::new(503, "starting", "the node is starting").hint("/health/startup says when it has")
 }
 
-fn named(group: &Group, node: &str) -> Option<NodeId> {
+pub(super) fn named(group: &Group, node: &str) -> Option<NodeId> {
     let members = group.status().members;
     let by_id = u128::from_str_radix(node, 16).ok().map(NodeId);
     let by_name =
@@ -322,7 +327,7 @@ impl Source for Clustered {
     }
 
     fn cluster(&self) -> view::Cluster {
-        outlook::of(&self.local, &self.plane, &self.cluster)
+        self.cluster_seen()
     }
 
     fn status(&self) -> Soon<'_, view::Cluster> {
@@ -372,5 +377,43 @@ impl Source for Clustered {
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(self.force_out(node))
+    }
+
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        Box::pin(self.loads())
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        Box::pin(async move {
+            match self.tell(&node, Question::Drain { terms }).await? {
+                Answer::Drain(drain) => Ok(*drain),
+                answer => Err(refused_by(&node, answer)),
+            }
+        })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move {
+            match self.tell(&node, Question::Undrain).await? {
+                Answer::Done(undone) => Ok(undone),
+                answer => Err(refused_by(&node, answer)),
+            }
+        })
+    }
+
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async move { Ok(self.plan(&asked).await?.0) })
+    }
+
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(self.rebalance(asked))
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.keep())
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.transfer())
     }
 }

@@ -136,6 +136,13 @@ impl Questions {
                 }
                 Question::Client { client_id } => self.local.client(client_id.into()).await.map(Answer::client),
                 Question::Copies => Ok(Answer::Copies(outlook::own_copies(&self.plane))),
+                Question::Load => Ok(Answer::Load(Box::new(self.local.load()))),
+                Question::Drain { terms } => self.local.draining.drain(terms).await.map(Box::new).map(Answer::Drain),
+                Question::Undrain => Ok(Answer::Done(self.local.draining.undrain())),
+                Question::Shed { count, terms } => {
+                    self.local.draining.shed(count, terms).await.map(|()| Answer::Done(true))
+                }
+                Question::Keep => Ok(Answer::Done(self.local.draining.keep())),
                 Question::Kick { client_id } => self.local.kick(client_id.into()).await.map(Answer::Kick),
             }
         };

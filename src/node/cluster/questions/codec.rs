@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::admin::view::{ClientDetail, ClientPage, CopiesAt, Kicked};
+use crate::admin::view::{ClientDetail, ClientPage, CopiesAt, Drain, DrainTerms, Kicked, Load};
 
 /// The version of what follows.
 const VERSION: u8 = 1;
@@ -22,13 +22,32 @@ const BESIDE_BYTES_MAX: usize = 512 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::node::cluster) enum Question {
     /// Its clients behind `after`, in the order of their ids.
-    Clients { limit: u32, after: Option<String> },
+    Clients {
+        limit: u32,
+        after: Option<String>,
+    },
     /// One client and its subscriptions.
-    Client { client_id: String },
+    Client {
+        client_id: String,
+    },
     /// To close the connection of a client.
-    Kick { client_id: String },
+    Kick {
+        client_id: String,
+    },
     /// How far the copies of its sessions are.
     Copies,
+    /// How much it has to do.
+    Load,
+    /// To let its clients go, all or so many; to let no more go.
+    Drain {
+        terms: DrainTerms,
+    },
+    Undrain,
+    Shed {
+        count: u64,
+        terms: DrainTerms,
+    },
+    Keep,
 }
 
 /// What it says.
@@ -41,6 +60,10 @@ pub(in crate::node::cluster) enum Answer {
     /// It cannot say, for that reason.
     Failed(String),
     Copies(Vec<CopiesAt>),
+    Load(Box<Load>),
+    Drain(Box<Drain>),
+    /// Whether there was something to be done.
+    Done(bool),
 }
 
 /// One frame between nodes.
@@ -145,6 +168,11 @@ mod tests {
             Question::Client { client_id: "a".to_owned() },
             Question::Kick { client_id: String::new() },
             Question::Copies,
+            Question::Load,
+            Question::Drain { terms: DrainTerms { redirect: Some("n2:1883".to_owned()), ..DrainTerms::default() } },
+            Question::Undrain,
+            Question::Shed { count: 9, terms: DrainTerms::default() },
+            Question::Keep,
         ];
         let answers = [
             Answer::Clients(page),
@@ -153,6 +181,9 @@ mod tests {
             Answer::Kick(Some(kicked)),
             Answer::Failed("busy".to_owned()),
             Answer::Copies(vec![CopiesAt { heir: "n2".to_owned(), ..CopiesAt::default() }]),
+            Answer::Load(Box::new(Load { drain: Some(Drain::default()), ..Load::default() })),
+            Answer::Drain(Box::default()),
+            Answer::Done(true),
         ];
         let questions = questions.into_iter().map(|question| Frame::Ask { id: u64::MAX, question });
         questions.chain(answers.into_iter().map(|answer| Frame::Tell { id: 0, answer })).collect()
@@ -219,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_breaks_nothing(which in 0..10_usize, at in any::<prop::sample::Index>(), to: u8) {
+        fn a_changed_byte_breaks_nothing(which in 0..18_usize, at in any::<prop::sample::Index>(), to: u8) {
             let mut bytes = frames()[which].encode().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = to;
