@@ -40,6 +40,7 @@ fn limits() -> Limits {
         topic_alias_max: 32,
         topic_levels_max: 32,
         subscriptions_max: 10_000,
+        broad_subscriptions_max: 5,
         queued_messages_max: 10_000,
         queue_window_bytes: usize::MAX,
         queued_bytes_max: 16_000_000,

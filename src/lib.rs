@@ -10,7 +10,7 @@
 //! | 1 | [`topic`] | names, filters, filters that match a name, names that match a filter |
 //! | 2 | [`mqtt`] | the codec of MQTT 3.1, 3.1.1 and 5.0; the message at rest |
 //! | 3 | [`session`] [`retained`] [`cluster`] | the session machine; the retained messages; what nodes owe one another |
-//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
+//! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect and do what; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
 //! | 5 | [`link`] | the connections between nodes |
 //! | 6 | [`shard`] | the event loop of one core |
 //! | 7 | [`listener`] [`admin`] | sockets, TLS, WebSocket, CONNECT; health, metrics and commands over HTTP |
@@ -30,6 +30,7 @@
 //! | what a shard has written down, and what waits until it is kept | the shard (`shard::keeping`) |
 //! | which sessions of a shard want a topic | [`subscriptions::ShardIndex`], in the shard |
 //! | which shards want a topic; share groups | [`subscriptions::NodeIndex`], of the node, under a read-mostly lock |
+//! | the rules of ACL files, and their version | [`access::acl::Acl`], of the node; each connection compiles them for its client, and again when the version has changed |
 //! | retained messages, and what is remembered of those that are gone | [`retained::Map`], of the node, under a read-mostly lock; its stamps come from [`retained::HybridClock`], without a lock |
 //! | leases, routes, Wills | the control state; a lone node applies commands to it under a mutex (`node::control`) |
 //! | a connection before its CONNECT is judged | [`listener`] |

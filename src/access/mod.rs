@@ -1,4 +1,4 @@
-//! Who a client is: the user name and password of CONNECT against a password file.
+//! Who a client is: the user name and password of CONNECT against a password file. What it may do then is [`acl`]'s.
 //!
 //! One [`Access`] for each node, shared by all shards. It owns the users that were read last; [`Access::reload`] replaces them as a
 //! whole, so that a connection is judged by one file or the other and never by a mixture. It also owns the bound on how many
@@ -10,6 +10,7 @@
 //!
 //! Tests to read first: `tests::who_is_let_in`, then `password_file::tests`.
 
+pub mod acl;
 mod password_file;
 mod password_hash;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::view;
 use super::{Exposition, Kind};
+use crate::access::acl::Action;
 use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals, ShardMetrics};
 use crate::shard::greeted::ListenerState;
 
@@ -105,6 +106,17 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
     sum("packets_received_total", Counter, "Packets from clients.", |shard| &shard.packets_received);
     traffic(out, metrics);
     sessions(out, metrics);
+    acl_checks(out, metrics);
+}
+
+fn acl_checks(out: &mut Exposition, metrics: &Metrics) {
+    out.family("acl_checks_total", Counter, "Questions that the rules of an ACL decided.");
+    for action in Action::ALL {
+        for (place, result) in ["allow", "deny"].into_iter().enumerate() {
+            let count = metrics.sum(|shard| &shard.acl_checks[action as usize][place]);
+            out.sample(&[("action", action.label()), ("result", result)], count as f64);
+        }
+    }
 }
 
 fn sessions(out: &mut Exposition, metrics: &Metrics) {

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::{DONE, FAILED, USAGE, data_dir};
+use crate::access::acl::Acl;
 use crate::access::{Access, AccessError};
 use crate::admin::Token;
 use crate::config::{Cluster, Config, ConfigError, Listener, Places, Tls};
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
+use crate::node::acl_settings;
 
 /// `holdfast config`.
 #[derive(Debug, Args)]
@@ -111,6 +113,7 @@ pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
         // They have a file and places of their own.
         Err(lines @ AccessError::Lines { .. }) => wrong.push(lines.to_string()),
     }
+    wrong.extend(Acl::new(acl_settings(config)).err().map(|error| error.to_string()));
     if let Some(Err(error)) = config.admin.bind.and(config.admin.token_file.as_deref()).map(Token::read) {
         wrong.push(places.error_at("admin.token_file", error.to_string()).to_string());
     }

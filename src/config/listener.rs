@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::acl::{LISTENER_KEYS, ListenerAcl};
 use super::auth::Auth;
 use super::mqtt::Mqtt;
 use super::reading::Section;
@@ -18,6 +19,7 @@ pub(super) const KEYS: &[&str] = &[
     "path",
     "tls",
     "allow_anonymous",
+    "acl",
     "max_connections",
     "allowed_origins",
     "ping_interval",
@@ -54,6 +56,8 @@ pub struct Listener {
     /// Whether clients without a user name are let in. `Some` in every configuration that was loaded: the default is yes on a
     /// loopback address as long as there is no password file, and no elsewhere.
     pub allow_anonymous: Option<bool>,
+    /// The keys of `[acl]` that differ here.
+    pub acl: Option<ListenerAcl>,
     /// Most connections at one time. 1 to 10,000,000.
     pub max_connections: usize,
     /// WebSocket: which `Origin` a browser may come from: `same` (the host that the browser connects to, any port), `*` (any), or one such as
@@ -125,6 +129,7 @@ impl Listener {
             path: "/mqtt".to_owned(),
             tls: None,
             allow_anonymous: None,
+            acl: None,
             max_connections: 1_000_000,
             allowed_origins: vec!["same".to_owned()],
             ping_interval: PING_INTERVAL,
@@ -176,6 +181,7 @@ impl Listener {
         let protocol = section.choice("protocol", Protocol::Mqtt, &protocols);
         let bind = read_bind(section);
         let tls = section.section("tls", TLS_KEYS, Tls::read).flatten();
+        let acl = section.section("acl", LISTENER_KEYS, ListenerAcl::read);
         let name = section.text("name", 64).unwrap_or_else(|| scheme(protocol, section.given("tls")).to_owned());
         if name.chars().any(char::is_control) {
             section.error_at("name", "name: must not hold control characters");
@@ -188,6 +194,7 @@ impl Listener {
             path: read_path(section).unwrap_or(default.path),
             tls,
             allow_anonymous: section.optional_bool("allow_anonymous"),
+            acl,
             max_connections: section.integer("max_connections", default.max_connections, 1..=10_000_000),
             allowed_origins: section.list("allowed_origins", default.allowed_origins, 1024, parse_origin),
             ping_interval: section.duration("ping_interval", default.ping_interval, second..=3600 * second),

@@ -14,6 +14,7 @@
 //!
 //! Tests to read first: `tests::all_errors_at_once` and `tests::reference_file_is_the_defaults`.
 
+mod acl;
 mod admin;
 mod auth;
 mod cluster;
@@ -37,6 +38,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
 pub use auth::Auth;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
@@ -62,6 +64,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
+    ("acl", acl::KEYS),
+    ("listener.acl", acl::LISTENER_KEYS),
     ("storage", storage::KEYS),
     ("cluster", cluster::KEYS),
     ("cluster.tls", cluster::TLS_KEYS),
@@ -73,7 +77,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
 
 /// The keys of the file's top level: the sections.
 const TOP_KEYS: &[&str] =
-    &["node", "listener", "mqtt", "auth", "storage", "cluster", "log", "sys", "shutdown", "admin"];
+    &["node", "listener", "mqtt", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +90,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// `[auth]`: how clients prove who they are.
     pub auth: Auth,
+    /// `[acl]`: what clients may do.
+    pub acl: Acl,
     /// `[storage]`: what of the state is kept on disk, and how.
     pub storage: Storage,
     /// `[cluster]`: the other nodes. `None`: this node is alone.
@@ -109,6 +115,7 @@ impl Config {
             listeners: Listener::on_loopback(),
             mqtt: Mqtt::default(),
             auth: Auth::default(),
+            acl: Acl::default(),
             storage: Storage::default(),
             cluster: None,
             log: Log::default(),
@@ -183,13 +190,14 @@ impl Config {
         let listeners = top.sections("listener", listener::KEYS, Listener::read).unwrap_or_else(Listener::on_loopback);
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
+        let acl = top.section("acl", acl::KEYS, Acl::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
         let cluster = top.section("cluster", cluster::KEYS, Cluster::read).flatten();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, storage, cluster, log, sys, shutdown, admin }
+        Config { node, listeners, mqtt, auth, acl, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -69,6 +69,7 @@ fn bracketed(section: &str) -> String {
     match section {
         "listener" => "[[listener]]".to_owned(),
         "listener.tls" => "tls of [[listener]]".to_owned(),
+        "listener.acl" => "acl of [[listener]]".to_owned(),
         "cluster.tls" => "tls of [cluster]".to_owned(),
         other => format!("[{other}]"),
     }

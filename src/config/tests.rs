@@ -62,7 +62,7 @@ fn reference_file_names_every_key() {
     for (section, keys) in SECTIONS {
         // Each section's own part of the file; `tls` is shown on one line of the first listener.
         let header = match *section {
-            "listener" | "listener.tls" => "[[listener]]".to_owned(),
+            "listener" | "listener.tls" | "listener.acl" => "[[listener]]".to_owned(),
             other => format!("[{other}]"),
         };
         // A node is alone by default, so [cluster] is there as a comment.
@@ -115,12 +115,13 @@ fn every_key_is_read() {
          [[listener]]\nname = 'a'\nprotocol = 'ws'\nbind = '[::]:9001'\npath = '/p'\nallow_anonymous = false\n\
          max_connections = 7\nallowed_origins = ['*', 'https://A.example']\nping_interval = '5s'\n\
          max_server_keepalive = '1m'\nhandshake_timeout = '1s'\nconnect_timeout = '2s'\nprotocol_versions = [5, 4]\n\
-         tls = { cert = 'c', key = 'k', ca = 'ca', verify = 'optional', min_version = '1.3' }\n\
+         tls = { cert = 'c', key = 'k', ca = 'ca', verify = 'optional', min_version = '1.3' }\nacl = { file = 'own' }\n\
          [mqtt]\nmax_packet_size = '1KiB'\nmax_inflight = 1\nreceive_maximum = 2\nmax_queued_messages = 3\n\
          max_queued_bytes = 4096\nqueue_full = 'disconnect'\nqueue_qos0 = true\nsession_expiry_max = 'never'\n\
          retain_available = false\nretained_max_messages = 0\nretained_max_bytes = 5\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
          [auth]\npassword_file = 'pw'\n\
+         [acl]\nfile = 'acl'\nno_match = 'allow'\ndeny_action = 'disconnect'\nmax_broad_subscriptions = 7\n\
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
          segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
          [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
@@ -142,6 +143,7 @@ fn every_key_is_read() {
                 min_version: TlsVersion::V1_3,
             }),
             allow_anonymous: Some(false),
+            acl: Some(ListenerAcl { file: Some("dir/own".into()), no_match: None }),
             max_connections: 7,
             allowed_origins: vec!["*".into(), "https://a.example".into()],
             ping_interval: secs(5),
@@ -170,6 +172,12 @@ fn every_key_is_read() {
             max_client_id_bytes: 23,
         },
         auth: Auth { password_file: Some("dir/pw".into()) },
+        acl: Acl {
+            file: Some("dir/acl".into()),
+            no_match: NoMatch::Allow,
+            deny_action: DenyAction::Disconnect,
+            max_broad_subscriptions: 7,
+        },
         storage: Storage {
             durability: Durability::Memory,
             fsync: Fsync::Batch,
@@ -253,7 +261,7 @@ fn unknown_keys_name_the_section_that_has_them() {
         ("[mqtt]\nbind = ''", "2:1: unknown key \"bind\": it belongs in [[listener]]"),
         ("[auth]\nverify = ''", "2:1: unknown key \"verify\": it belongs in tls of [[listener]]"),
         ("[auth]\nzzzzzzzz = ''", "2:1: unknown key \"zzzzzzzz\": known here are password_file"),
-        ("[auth.file]", "1:7: unknown key \"file\": known here are password_file"),
+        ("[auth.file]", "1:7: unknown key \"file\": it belongs in [acl]"),
         ("mqtt.max-inflight = 5", "1:6: unknown key \"max-inflight\": did you mean \"max_inflight\"?"),
         ("[listeners]", "1:2: unknown section or key \"listeners\": did you mean \"listener\"?"),
     ];

@@ -57,10 +57,12 @@ pub enum DropReason {
     NodeBehind,
     /// For sessions of a node that has died before it had the message.
     NodeGone,
+    /// Its publisher may not publish it, or its subscriber may not read it.
+    Acl,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 12] = [
+    pub const ALL: [DropReason; 13] = [
         DropReason::QueueFull,
         DropReason::Expired,
         DropReason::NoSubscribers,
@@ -73,6 +75,7 @@ impl DropReason {
         DropReason::Damaged,
         DropReason::NodeBehind,
         DropReason::NodeGone,
+        DropReason::Acl,
     ];
 
     /// The value of the label `reason`.
@@ -90,6 +93,7 @@ impl DropReason {
             DropReason::Damaged => "damaged",
             DropReason::NodeBehind => "node_behind",
             DropReason::NodeGone => "node_gone",
+            DropReason::Acl => "acl",
         }
     }
 }
@@ -173,6 +177,8 @@ pub struct ShardMetrics {
     pub publish_sent: [Counter; 3],
     pub messages_dropped: [Counter; DropReason::ALL.len()],
     pub wills_published: Counter,
+    /// Questions that rules decided: publish, subscribe and read, and of each those that were allowed and those that were not.
+    pub acl_checks: [[Counter; 2]; 3],
     /// Connections closed because of what they sent.
     pub protocol_errors: Counter,
     /// Times this shard stopped reading its sockets because another one had fallen behind.

@@ -32,6 +32,7 @@ use tracing::{error, info, warn};
 use holdfast_raft::{LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
+use crate::access::acl::{AclError, AclSettings};
 use crate::access::{Access, AccessError};
 use crate::admin::{self, AdminPort};
 use crate::config::{self, Config};
@@ -66,6 +67,8 @@ pub enum StartError {
     Alive(io::Error),
     #[error("{0}")]
     Access(#[from] AccessError),
+    #[error("{0}")]
+    Acl(#[from] AclError),
     #[error("listener \"{listener}\": {error}")]
     Tls { listener: String, error: TlsError },
     #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
@@ -157,6 +160,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let certified = certify(&config.listeners)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
+    shared.acl.replace(acl_settings(config))?;
     let listeners = bind_all(certified, config)?;
     let TakenUp { standalone, stored, sequence, alone, whole, .. } = taken_up;
     let plane = Plane::new(config, standalone, &shared, &storage);
@@ -336,11 +340,13 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         node,
         node_tag: node.tag(),
         clock: Clock::start_at(last_time),
-        limits: session_limits(&config.mqtt, &config.storage),
+        limits: session_limits(config),
         retained_max: config.mqtt.retained_max_messages,
         retained_bytes_max: config.mqtt.retained_max_bytes,
         shutdown_grace_ms: config.shutdown.grace.as_millis() as u64,
         connection_messages: config.log.connection_messages,
+        acl: Default::default(),
+        denial_expels: config.acl.deny_action == config::DenyAction::Disconnect,
         metrics: Metrics::new(shards),
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
@@ -364,6 +370,20 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
     }
 }
 
+/// What the configuration says about rules: for the node, and for the listeners that differ.
+pub fn acl_settings(config: &Config) -> (AclSettings, Vec<(String, AclSettings)>) {
+    let everywhere = &config.acl;
+    let allows = |no_match| no_match == config::NoMatch::Allow;
+    let own = config.listeners.iter().filter_map(|listener| {
+        let own = listener.acl.as_ref()?;
+        let file = own.file.clone().or_else(|| everywhere.file.clone());
+        let allows_unmatched = allows(own.no_match.unwrap_or(everywhere.no_match));
+        Some((listener.name.clone(), AclSettings { file, allows_unmatched }))
+    });
+    let settings = AclSettings { file: everywhere.file.clone(), allows_unmatched: allows(everywhere.no_match) };
+    (settings, own.collect())
+}
+
 fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
     let mut deadlines =
         Deadlines { subscribe_ms: timers.subscribe_deadline.as_millis() as u64, ..Deadlines::default() };
@@ -372,7 +392,7 @@ fn deadlines(timers: &config::ClusterTimers) -> Deadlines {
     deadlines
 }
 
-fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Limits {
+fn session_limits(Config { mqtt, storage, acl, .. }: &Config) -> session::Limits {
     session::Limits {
         packet_size_max: mqtt.max_packet_size,
         inflight_max: mqtt.max_inflight,
@@ -380,6 +400,7 @@ fn session_limits(mqtt: &config::Mqtt, storage: &config::Storage) -> session::Li
         topic_alias_max: mqtt.topic_alias_max,
         topic_levels_max: mqtt.max_topic_levels,
         subscriptions_max: mqtt.max_subscriptions,
+        broad_subscriptions_max: acl.max_broad_subscriptions,
         queued_messages_max: mqtt.max_queued_messages,
         queued_bytes_max: mqtt.max_queued_bytes,
         queue_window_bytes: storage.queue_window_bytes,
@@ -555,7 +576,7 @@ impl Signals {
         })
     }
 
-    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates and the password file again, and nothing else.
+    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates, the password file and ACL files again, and nothing else.
     async fn wait_for_stop(&mut self, parts: &Parts) {
         loop {
             tokio::select! {
@@ -574,6 +595,16 @@ fn reload(parts: &Parts) {
         Ok(false) => {}
         Err(error) => {
             error!(event = "reload", %error, "the password file is not usable; the users read before stay in force")
+        }
+    }
+    match parts.shared.acl.reload() {
+        Ok(()) => {
+            if let Some(rules) = parts.shared.acl.rule_count() {
+                info!(event = "reload", rules, "ACL files read again");
+            }
+        }
+        Err(error) => {
+            error!(event = "reload", %error, "an ACL file is not usable; the rules read before stay in force")
         }
     }
     for tls in parts.listeners.iter().filter_map(|bound| bound.tls.as_ref()) {

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::metrics::DropReason;
 use crate::mqtt::{Ack, AckKind, MessageId, Names, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::topic;
 
 use super::outbound::settle;
 use super::record::{Asked, Item, Journal, Position};
+use super::rights::Ruling;
 use super::window::Stage;
 use super::{Session, Turn, Violation};
+
+/// Why a connection ends where denials end connections.
+pub(super) const DENIED: &str = "the client may not do that, and deny_action is \"disconnect\" (4.13.2)";
 
 /// What is to be done with a PUBLISH.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +105,14 @@ impl Session {
         }
         if let Some(refusal) = refusal(turn, publish, topic.name())? {
             return Ok(Inbound::Refused(refusal));
+        }
+        let ruling = self.rights_mut().map_or(Ruling::Allowed, |rights| rights.may_publish(topic.name()));
+        if ruling != Ruling::Allowed {
+            turn.metrics.dropped(DropReason::Acl, 1);
+            return match ruling {
+                Ruling::Expelled => Err(Violation::new(ReasonCode::NotAuthorized, DENIED)),
+                _ => Ok(Inbound::Refused(ReasonCode::NotAuthorized)),
+            };
         }
         let Some(packet_id) = packet_id else { return Ok(Inbound::Route(topic)) };
         let names = name.map(Names::new);

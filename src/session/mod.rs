@@ -21,6 +21,7 @@ mod outbound;
 mod packet_ids;
 mod queue;
 mod record;
+mod rights;
 mod seen;
 #[allow(clippy::module_inception)]
 mod session;
@@ -42,6 +43,7 @@ pub use keep_alive::KeepAlive;
 pub use outbound::{Delivery, Outgoing, ShareText, Verdict, Wire};
 pub use queue::{Queue, QueueFull, Queued, QueuedBody, StoredBody, SubscriptionIds};
 pub use record::{Asked, Item, Journal, NoJournal, Position, Restored, Shelf};
+pub use rights::{Rights, Ruling};
 pub use seen::{Missed, Seen};
 pub use session::{Connected, Session, Subscription};
 pub use subscribing::{Judged, few_enough};
@@ -58,6 +60,8 @@ pub struct Limits {
     pub topic_alias_max: u16,
     pub topic_levels_max: usize,
     pub subscriptions_max: usize,
+    /// Subscriptions of one session whose filters name no level, as `#` and `+/#` do; 0: as many as it likes.
+    pub broad_subscriptions_max: usize,
     pub queued_messages_max: usize,
     pub queued_bytes_max: usize,
     /// Bytes of a queue that stay in memory when they are on disk too (`storage.queue_window_bytes`).

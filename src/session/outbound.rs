@@ -179,6 +179,9 @@ impl Session {
         let Some(wire) = wire else {
             return self.deliver_later(turn, outgoing, delivery, qos);
         };
+        if !self.may_read(outgoing.topic) {
+            return self.not_taken(turn, outgoing, delivery, DropReason::Acl);
+        }
         if !wire.has_room() || !self.may_send(qos) {
             return self.enqueue(turn, outgoing, delivery, qos);
         }
@@ -442,6 +445,11 @@ impl Session {
             self.drop_queued(turn, &queued, DropReason::Expired);
             return false;
         }
+        // What was allowed when it came may not be any more.
+        if queued.message().is_some_and(|message| !self.may_read(&message.topic)) {
+            self.drop_queued(turn, &queued, DropReason::Acl);
+            return false;
+        }
         if queued.qos == QoS::ExactlyOnce && self.defers(turn) {
             // Under a new number: what was put under the old one may be on its way by another shard still, and must not come behind this.
             self.delete(turn, queued.position);
@@ -510,7 +518,7 @@ impl Session {
         wrote
     }
 
-    /// What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25]. What has expired was sent before it did, so it is still
+    /// What the client's new Maximum Packet Size forbids is dropped [MQTT-3.1.2-25], and what it may not read any more. What has expired was sent before it did, so it is still
     /// delivered to the end (3.3.2.3.3).
     fn send_again<W: Wire, J: Journal>(
         &mut self,
@@ -531,16 +539,18 @@ impl Session {
         };
         let packet = Packet::of(queued, Some(packet_id), dup);
         let qos = queued.qos as usize;
-        if write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
+        let may_read = connected.rights.as_mut().is_none_or(|rights| rights.may_read(&message.topic));
+        if may_read && write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
             turn.metrics.publish_sent[qos].add(u64::from(!dup));
             return true;
         }
+        let reason = if may_read { DropReason::TooLarge } else { DropReason::Acl };
         let position = inflight.position;
         if let Some(queued) = self.window.remove(packet_id).and_then(|inflight| inflight.queued) {
             settle(turn, &queued);
         }
         self.delete(turn, position);
-        self.drop_message(turn, DropReason::TooLarge);
+        self.drop_message(turn, reason);
         false
     }
 }

@@ -14,6 +14,7 @@ use super::inbound::Accepted;
 use super::keep_alive::KeepAlive;
 use super::queue::{Queue, Queued};
 use super::record::{Item, Journal, Position};
+use super::rights::Rights;
 use super::seen::{Elsewhere, Missed};
 use super::topic_aliases::{InboundAliases, OutboundAliases};
 use super::wills::Wills;
@@ -40,6 +41,8 @@ pub struct Connected {
     pub(super) resends: VecDeque<PacketId>,
     pub(super) inbound_aliases: InboundAliases,
     pub(super) outbound_aliases: OutboundAliases,
+    /// `None`: whatever it likes.
+    pub(super) rights: Option<Box<dyn Rights>>,
 }
 
 /// The MQTT session of one client id.
@@ -155,7 +158,28 @@ impl Session {
             resends: VecDeque::new(),
             inbound_aliases: InboundAliases::default(),
             outbound_aliases: OutboundAliases::new(agreed.topic_alias_max),
+            rights: None,
         });
+    }
+
+    /// Bounds what the client of this connection may do.
+    pub fn set_rights(&mut self, rights: Box<dyn Rights>) {
+        if let Some(connected) = &mut self.connected {
+            connected.rights = Some(rights);
+        }
+    }
+
+    /// The rights of the client, while there is a connection that has some.
+    pub fn rights_mut(&mut self) -> Option<&mut dyn Rights> {
+        match &mut self.connected.as_mut()?.rights {
+            Some(rights) => Some(&mut **rights),
+            None => None,
+        }
+    }
+
+    /// Whether a message of this topic may be sent on the connection.
+    pub fn may_read(&mut self, topic: &str) -> bool {
+        self.rights_mut().is_none_or(|rights| rights.may_read(topic))
     }
 
     /// The connection is gone; the session waits for the next one.

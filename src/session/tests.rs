@@ -89,6 +89,7 @@ fn limits() -> Limits {
         topic_alias_max: 4,
         topic_levels_max: 8,
         subscriptions_max: 100,
+        broad_subscriptions_max: 5,
         queued_messages_max: 100,
         queued_bytes_max: 1_000_000,
         queue_window_bytes: 1_000_000,

@@ -52,6 +52,11 @@ pub fn encode(connect: &Connect<'_>, limits: &Limits) -> Result<Option<EncodedWi
     Ok(Some(EncodedWill { delay_secs, message: message.into() }))
 }
 
+/// What stands behind an encoded Will: who left it, as whoever wrote it has put it there.
+pub fn author(bytes: &[u8]) -> &[u8] {
+    mqtt::next_frame(bytes, u32::MAX).ok().flatten().and_then(|frame| bytes.get(frame.total_len..)).unwrap_or_default()
+}
+
 /// The message of an encoded Will that is published now, which a connection of that epoch has left; its expiry counts from here. None if the bytes are not
 /// such a message, which only a fault of this program explains.
 pub fn decode(bytes: &[u8], (client_id, epoch): (&Arc<str>, u64), id: MessageId, now: u64) -> Option<Message> {

@@ -4,24 +4,23 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, ShareMembers, ShareRoute, WillFate};
+use holdfast_raft::{Command, LeaseWill, Outcome, Refusal, WillFate};
 use tracing::{info, warn};
 
-use crate::cluster::route_commands;
 use crate::cluster::session_move::GivingEvent;
 use crate::cluster::share_groups::{Keeper, Offer, Wanted};
 use crate::journal;
 use crate::limits;
 use crate::metrics;
 use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
-use crate::session::{self, Agreed, Queued, Session, Wire, will};
+use crate::session::{self, Agreed, Queued, Session, Wire};
 use crate::subscriptions::SessionKey;
-use crate::topic::TopicFilter;
 
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
 use super::keeping::Due;
 use super::outbox::Outbox;
+use super::rights::{ClientRights, will_of};
 use super::sharing::ShareAnswer;
 use super::{Close, ConnectionKey, Pending, SessionSlot, Shard, Turn, turn};
 
@@ -38,6 +37,8 @@ pub(super) struct Connecting {
     /// Of the lease, once it is granted, and whether there was a session then.
     epoch: u64,
     resumed: bool,
+    /// What its client may do; the session's when it comes.
+    rights: Option<Box<ClientRights>>,
 }
 
 impl Connecting {
@@ -60,7 +61,8 @@ impl Shard {
             return;
         };
         let agreed = session::accept(&connect, &self.shared.limits, greeted.listener.keep_alive_cap_secs);
-        let will = will::encode(&connect, &self.shared.limits);
+        let mut rights = Box::new(ClientRights::new(&self.shared, self.id, &greeted));
+        let will = will_of(&connect, &self.shared.limits, &mut rights);
         let client = greeted.client_id.clone();
         let fits = agreed.connack_fits(&self.shared.limits, greeted.assigned_client_id.then_some(&*client));
         if let Some(older) = self.by_client.get(&client).and_then(|session| self.sessions[*session as usize].connection)
@@ -69,7 +71,7 @@ impl Shard {
         }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
-        let (key, serial) = self.admit(greeted, agreed, promises);
+        let (key, serial) = self.admit(greeted, agreed, promises, rights);
         if self.shared.clustered {
             self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
             self.arm_timer(key);
@@ -107,7 +109,13 @@ impl Shard {
     }
 
     /// Enters a connection that waits for its lease.
-    fn admit(&mut self, greeted: Greeted, agreed: Agreed, promises: bool) -> (ConnectionKey, u64) {
+    fn admit(
+        &mut self,
+        greeted: Greeted,
+        agreed: Agreed,
+        promises: bool,
+        rights: Box<ClientRights>,
+    ) -> (ConnectionKey, u64) {
         let ping_every_ms = if greeted.stream.transport().is_websocket() {
             greeted.listener.config.ping_interval.as_millis() as u64
         } else {
@@ -128,6 +136,7 @@ impl Shard {
                 acquire: None,
                 epoch: 0,
                 resumed: false,
+                rights: Some(rights),
             })),
             outbox: Outbox::default(),
             partial: Vec::new(),
@@ -352,7 +361,7 @@ impl Shard {
             return;
         };
         let client_id = connection.client_id.clone();
-        let State::Connecting(connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
+        let State::Connecting(mut connecting) = std::mem::replace(&mut connection.state, State::Closing) else {
             return;
         };
         connection.linger_until = None;
@@ -361,7 +370,8 @@ impl Shard {
             self.admit_too_late(key, &connecting);
             return;
         };
-        self.open(key, session, connecting.epoch, &connecting.agreed);
+        let rights = connecting.rights.take();
+        self.open(key, session, (connecting.epoch, &connecting.agreed), rights);
         self.write_connack(key, session, &connecting);
         self.log_connect(key, &connecting.agreed, connecting.resumed);
         self.arm_timer(key);
@@ -435,10 +445,19 @@ impl Shard {
         session
     }
 
-    fn open(&mut self, key: ConnectionKey, session: SessionKey, epoch: u64, agreed: &Agreed) {
+    fn open(
+        &mut self,
+        key: ConnectionKey,
+        session: SessionKey,
+        (epoch, agreed): (u64, &Agreed),
+        rights: Option<Box<ClientRights>>,
+    ) {
         let now = self.now;
         let slot = &mut self.sessions[session as usize];
         slot.session.connect(epoch, agreed, now);
+        if let Some(rights) = rights {
+            slot.session.set_rights(rights);
+        }
         slot.connection = Some(key);
         slot.admitting = None;
         self.connections[key as usize].state = State::Open { session };
@@ -603,42 +622,6 @@ impl Shard {
             }
         }
         self.metrics().sessions.sub(1);
-    }
-
-    fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
-        let session = &self.sessions[session as usize].session;
-        if !session.subscriptions().any(|(text, _)| text.starts_with("$share/")) {
-            return;
-        }
-        let mut changed = Vec::new();
-        let shared = self.shared.clone();
-        // Of two shards whose members go at once, who counts the members last proposes last.
-        let order = shared.index.route_order();
-        for (text, _) in session.subscriptions() {
-            if text.starts_with("$share/")
-                && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
-            {
-                let before = self.shared.index.share_members(text, filter);
-                self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
-                let after = self.shared.index.share_members(text, filter);
-                if before != after
-                    && let Some(members) = after
-                {
-                    changed.push(((share.into(), filter.into()), members));
-                }
-            }
-        }
-        self.propose_members(changed);
-        drop(order);
-    }
-
-    /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
-    pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
-        if self.shared.clustered && !changed.is_empty() {
-            for command in route_commands::adding(Vec::new(), changed) {
-                self.propose(command);
-            }
-        }
     }
 
     /// Offers what a member of a share group owes to the others [MQTT-4.8.2-5]. A detached member keeps it when there is

@@ -38,6 +38,7 @@ mod publishing;
 mod reading;
 mod reading_back;
 pub mod restoring;
+mod rights;
 mod shared;
 mod sharing;
 mod subscribing;

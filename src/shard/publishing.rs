@@ -431,6 +431,10 @@ impl Shard {
         let id = self.next_message_id();
         self.keeping.begin_route(Route::Whole, None);
         match will::decode(encoded, (&client, epoch), id, self.now) {
+            // Who left it has lost the right since: it is done all the same.
+            Some(message) if !self.may_publish_will(&message, will::author(encoded)) => {
+                self.moves.will_is_due(&client, epoch);
+            }
             Some(mut message) => {
                 self.metrics().wills_published.add(1);
                 self.moves.will_is_due(&client, epoch);

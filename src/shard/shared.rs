@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use holdfast_raft::NodeId;
 use holdfast_storage::{ItemId, OwnerId, Value};
 
+use crate::access::acl::Acl;
 use crate::cluster::share_groups::{Had, Rank, SharedMessage};
 use crate::journal;
 use crate::metrics::Metrics;
@@ -38,6 +39,10 @@ pub struct Shared {
     pub shutdown_grace_ms: u64,
     /// Whether each connect and close is a line in the log.
     pub connection_messages: bool,
+    /// What clients may do.
+    pub acl: Arc<Acl>,
+    /// Whether who does what it may not loses its connection.
+    pub denial_expels: bool,
     pub metrics: Metrics,
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,

@@ -10,9 +10,10 @@
 
 use std::sync::Arc;
 
-use holdfast_raft::NodeId;
+use holdfast_raft::{NodeId, ShareMembers, ShareRoute};
 use smallvec::SmallVec;
 
+use crate::cluster::route_commands;
 use crate::cluster::share_groups::{Action, Actions, Bounds, Choice, Dropped, Keeper, Offer, Refusals, Wanted, choose};
 use crate::limits;
 use crate::link::frame::{AnswerFrame, DataFrame, NO_MEMBER, Name};
@@ -56,6 +57,42 @@ fn name_of(message: &Message, given_back: bool) -> Option<Name<'static>> {
 
 /// At the node of the publisher.
 impl Shard {
+    pub(super) fn set_shares_connected(&mut self, session: SessionKey, connected: bool) {
+        let session = &self.sessions[session as usize].session;
+        if !session.subscriptions().any(|(text, _)| text.starts_with("$share/")) {
+            return;
+        }
+        let mut changed = Vec::new();
+        let shared = self.shared.clone();
+        // Of two shards whose members go at once, who counts the members last proposes last.
+        let order = shared.index.route_order();
+        for (text, _) in session.subscriptions() {
+            if text.starts_with("$share/")
+                && let Ok(TopicFilter { share: Some(share), filter }) = TopicFilter::parse(text)
+            {
+                let before = self.shared.index.share_members(text, filter);
+                self.shared.index.set_share_connected(text, filter, session.client_id(), connected);
+                let after = self.shared.index.share_members(text, filter);
+                if before != after
+                    && let Some(members) = after
+                {
+                    changed.push(((share.into(), filter.into()), members));
+                }
+            }
+        }
+        self.propose_members(changed);
+        drop(order);
+    }
+
+    /// Tells the other nodes how many members of share groups are here, as coarsely as they have to know.
+    pub(super) fn propose_members(&mut self, changed: Vec<(ShareRoute, ShareMembers)>) {
+        if self.shared.clustered && !changed.is_empty() {
+            for command in route_commands::adding(Vec::new(), changed) {
+                self.propose(command);
+            }
+        }
+    }
+
     pub(super) fn send_to_shares(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let mut picked: SmallVec<[Picked; 2]> = SmallVec::new();
         self.shared.index.pick_members(outgoing.topic, |pick| picked.push(pick));

@@ -457,8 +457,10 @@ impl Shard {
     }
 
     fn replay_one(&mut self, session: SessionKey, replay: &Replay, message: &Arc<Message>) {
-        let own = replay.options.no_local && message.publisher == *self.sessions[session as usize].session.client_id();
-        if own {
+        let state = &mut self.sessions[session as usize].session;
+        let own = replay.options.no_local && message.publisher == *state.client_id();
+        // Nobody misses a value that was never to come: it is not counted as dropped.
+        if own || !state.may_read(&message.topic) {
             return;
         }
         // RETAIN is 1 however the subscription was made [MQTT-3.3.1-8].

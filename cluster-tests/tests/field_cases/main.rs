@@ -13,6 +13,7 @@ mod malformed;
 mod overload;
 mod races;
 mod reconnect;
+mod rights;
 mod shared;
 mod silent;
 mod storm;
