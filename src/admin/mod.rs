@@ -43,11 +43,13 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::config;
+use crate::mqtt::QoS;
 
 use audit::Audit;
 use callers::Callers;
@@ -122,6 +124,18 @@ pub trait Source: Send + Sync + 'static {
     /// Takes another node, by name or id, out of the cluster for good: one that will not come back.
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>>;
 
+    /// Retained messages that match a filter, in the order of their topics.
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>>;
+
+    /// The retained message of a topic.
+    fn retained_of(&self, topic: &str) -> Option<view::Retained>;
+
+    /// Removes the retained messages that match a filter, or counts them.
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>>;
+
+    /// Publishes all of these, or none if one is wrong.
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>>;
+
     /// All nodes, and how much each has to do.
     fn nodes(&self) -> Soon<'_, view::Nodes>;
 
@@ -150,6 +164,28 @@ pub struct RebalanceRequest {
     /// By the names of nodes; 1 for those that are not in it.
     pub weights: HashMap<String, u32>,
     pub terms: view::DrainTerms,
+}
+
+/// Which retained messages are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetainedRequest {
+    pub filter: Arc<str>,
+    /// 1 to [`PAGE_MAX`].
+    pub limit: usize,
+    /// Only those of topics behind this one.
+    pub after: Option<Arc<str>>,
+    /// With their payloads.
+    pub values: bool,
+}
+
+/// A message to be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishRequest {
+    pub topic: String,
+    pub payload: Bytes,
+    pub qos: QoS,
+    pub retain: bool,
+    pub expiry_secs: Option<u32>,
 }
 
 /// Which clients are asked for.

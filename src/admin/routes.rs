@@ -6,6 +6,7 @@
 //! | `clients` | clients |
 //! | `cluster` | the cluster and who is in it |
 //! | `keys` | API keys |
+//! | `messages` | what is retained, and what is published |
 //! | `nodes` | nodes, one that is emptied, and clients that are let go to others |
 //!
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
@@ -14,6 +15,7 @@ pub(super) mod about;
 pub(super) mod clients;
 pub(super) mod cluster;
 pub(super) mod keys;
+pub(super) mod messages;
 pub(super) mod nodes;
 
 use std::collections::HashMap;

@@ -14,7 +14,7 @@ use axum::routing::{self, MethodRouter};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::routes::{about, clients, cluster, keys, nodes};
+use super::routes::{about, clients, cluster, keys, messages, nodes};
 
 /// How far a caller may go; each may what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,7 +83,10 @@ pub(super) enum Kind {
     Flag,
     /// Of texts.
     Texts,
+    /// Of objects.
+    Objects,
     Object,
+    Any,
 }
 
 /// A field of a query or a body.
@@ -169,6 +172,15 @@ const DRAIN_TERMS: &[Field] = &[
     may("force", Kind::Flag, "Whether or not they come back elsewhere"),
 ];
 
+const MESSAGE: &[Field] = &[
+    must("topic", Kind::Text, "Its topic name"),
+    may("payload", Kind::Any, "A text; with the encoding json any value; nothing for an empty one"),
+    may("payload_encoding", Kind::Text, "text, base64 or json; text if nothing is said"),
+    may("qos", Kind::Number, "0, 1 or 2; 0 if nothing is said"),
+    may("retain", Kind::Flag, "Whether it becomes the retained message of its topic"),
+    may("expiry_secs", Kind::Number, "After which time nobody gets it any more"),
+];
+
 const REBALANCE: &[Field] = &[
     may("weights", Kind::Object, "The weight of nodes by name, from 0 to 1000; 1 for those that are not in it"),
     may("terms", Kind::Object, "How clients are let go, as for a drain"),
@@ -229,6 +241,33 @@ pub(super) const TABLE: &[Route] = &[
     })
     .body(REBALANCE),
     change(Method::Post, "/api/v1/cluster/rebalance/stop", "Let no more clients go", || routing::post(nodes::stop)),
+    read("/api/v1/retained", "Retained messages that match a filter, in the order of their topics", || {
+        routing::get(messages::retained)
+    })
+    .query(&[
+        may("filter", Kind::Text, "A topic filter; # if nothing is said"),
+        may("limit", Kind::Number, "So many and no more: 1 to 1000"),
+        may("after", Kind::Text, "Begin behind this topic"),
+        may("values", Kind::Flag, "With their payloads"),
+    ]),
+    read("/api/v1/retained/{topic}", "The retained message of a topic", || routing::get(messages::retained_of)),
+    change(Method::Post, "/api/v1/retained/remove", "Remove the retained messages that match a filter", || {
+        routing::post(messages::remove)
+    })
+    .body(&[must("filter", Kind::Text, "A topic filter"), may("dry_run", Kind::Flag, "Count them, and remove none")]),
+    change(
+        Method::Post,
+        "/api/v1/publish",
+        "Publish a message: 200 if somebody subscribes or it is retained, else 202",
+        || routing::post(messages::publish),
+    )
+    .needs(Role::Viewer, Scope::Publish)
+    .body(MESSAGE),
+    change(Method::Post, "/api/v1/publish/batch", "Publish messages, or none if one is wrong", || {
+        routing::post(messages::batch)
+    })
+    .needs(Role::Viewer, Scope::Publish)
+    .body(&[must("messages", Kind::Objects, "At most 1000, each as for one")]),
     read("/api/v1/keys", "The API keys of this node, without their secrets", || routing::get(keys::list))
         .needs(Role::Admin, Scope::Manage),
     change(Method::Post, "/api/v1/keys", "Make an API key; its text is in the answer, and nowhere else", || {

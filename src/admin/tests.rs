@@ -76,6 +76,26 @@ impl Source for Known {
         Box::pin(async move { Ok(view::Leaving { done: force, progress: "the node waits".to_owned() }) })
     }
 
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        let next = Some(format!("{} {} {}", asked.filter, asked.limit, asked.values));
+        Box::pin(async move { Ok(view::RetainedPage { messages: Vec::new(), next }) })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        (topic == "a/b").then(view::Retained::default)
+    }
+
+    fn remove_retained(&self, _filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(
+            async move { Ok(view::RetainedRemoved { matched: 3, removed: if dry_run { 0 } else { 3 }, more: false }) },
+        )
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        let published = |message: PublishRequest| view::Published { matched: &*message.payload == b"hi" };
+        Box::pin(async move { Ok(messages.into_iter().map(published).collect()) })
+    }
+
     fn nodes(&self) -> Soon<'_, view::Nodes> {
         let node = |name: &str| view::NodeLoad {
             member: Member { name: name.to_owned(), ..Member::default() },
@@ -242,6 +262,39 @@ async fn commands_to_the_cluster_take_what_they_need() {
 }
 
 #[tokio::test]
+async fn messages_are_published_with_the_payload_that_was_meant() {
+    let (port, _) = begun();
+    for (body, status, matched) in [
+        (r#"{"topic":"t","payload":"hi"}"#, 200, "true"),
+        (r#"{"topic":"t","payload":"aGk=","payload_encoding":"base64"}"#, 200, "true"),
+        (r#"{"topic":"t","payload":"hi","payload_encoding":"json"}"#, 202, "false"),
+        (r#"{"topic":"t","payload":"ho","retain":true}"#, 200, "false"),
+    ] {
+        let (given, answer) = ask(&port, "POST", "/api/v1/publish", body).await;
+        assert!(given == status && answer.ends_with(&format!(r#"{{"matched":{matched}}}"#)), "{body}: {answer}");
+    }
+    for wrong in [
+        r#"{"topic":"t","payload":5}"#,
+        r#"{"topic":"t","qos":3}"#,
+        r#"{"topic":"t","payload":"*","payload_encoding":"base64"}"#,
+        r#"{"payload":"hi"}"#,
+        r#"{"topic":"t","retained":true}"#,
+    ] {
+        assert_eq!(ask(&port, "POST", "/api/v1/publish", wrong).await.0, 400, "{wrong}");
+    }
+    let (_, answer) =
+        ask(&port, "POST", "/api/v1/publish/batch", r#"{"messages":[{"topic":"t"},{"topic":"t","payload":"hi"}]}"#)
+            .await;
+    assert!(answer.ends_with(r#"{"messages":[{"matched":false},{"matched":true}]}"#), "{answer}");
+    let (_, answer) = get(&port, "/api/v1/retained?filter=a%2F%23&limit=5&values=true").await;
+    assert!(answer.contains("a/# 5 true"), "{answer}");
+    assert_eq!(get(&port, "/api/v1/retained/a%2Fb").await.0, 200);
+    assert_eq!(get(&port, "/api/v1/retained/a").await.0, 404);
+    let (_, answer) = ask(&port, "POST", "/api/v1/retained/remove", r#"{"filter":"a/#","dry_run":true}"#).await;
+    assert!(answer.contains(r#""matched":3,"removed":0"#), "{answer}");
+}
+
+#[tokio::test]
 async fn nodes_are_emptied_by_name_and_the_one_that_is_asked_is_local() {
     let (port, _) = begun();
     let (status, answer) = ask(&port, "POST", "/api/v1/nodes/local/drain", r#"{"rate":5}"#).await;
@@ -378,7 +431,7 @@ async fn a_port_that_cannot_be_opened_says_why() {
 
 /// What one row of the document needs to be asked: its own path with something in place of the names.
 fn asked_of(path: &str) -> String {
-    path.replace("{id}", "a%2Fb").replace("{filter}", "a").replace("{name}", "n1")
+    path.replace("{id}", "a%2Fb").replace("{topic}", "a%2Fb").replace("{filter}", "a").replace("{name}", "n1")
 }
 
 #[tokio::test]

@@ -311,6 +311,50 @@ pub struct RebalanceNode {
     pub lets_go: u64,
 }
 
+/// A retained message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retained {
+    pub topic: String,
+    pub qos: u8,
+    /// Of its payload.
+    pub bytes: u64,
+    /// The client id of its publisher; empty for one that came by HTTP.
+    pub publisher: String,
+    pub expires_in_secs: Option<u64>,
+    /// Where it was asked for.
+    pub payload_base64: Option<String>,
+}
+
+/// Some retained messages, in the order of their topics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetainedPage {
+    pub messages: Vec<Retained>,
+    /// What to say as `after` for the next page; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What became of retained messages that were to be removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetainedRemoved {
+    pub matched: u64,
+    pub removed: u64,
+    /// There are more than one request removes.
+    pub more: bool,
+}
+
+/// What became of a message that was published.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Somebody subscribes to its topic.
+    pub matched: bool,
+}
+
+/// Of several, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedAll {
+    pub messages: Vec<Published>,
+}
+
 /// An API key, without what lets anybody in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {

@@ -1,4 +1,4 @@
-//! `holdfast cluster`, `client`, `key`, `node` and `health`: what the admin port of a running node is asked, and told.
+//! `holdfast cluster`, `client`, `key`, `node`, `retained`, `publish` and `health`: what the admin port of a running node is asked, and told.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 //! | `health` | `health`, for scripts and containers |
 //! | `key` | `key add`, `list` and `rm` |
 //! | `node` | `node list`, `show`, `drain` and `undrain` |
+//! | `retained` | `retained list`, `get`, `put`, `rm`, `export` and `import`; `publish` |
 //! | `rebalance` | `cluster rebalance plan`, `start` and `stop` |
 //! | `table` | columns of text |
 //!
@@ -22,6 +23,7 @@ pub(super) mod http;
 mod key;
 mod node;
 mod rebalance;
+mod retained;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,7 @@ pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
 pub use key::KeyArgs;
 pub use node::NodeArgs;
+pub use retained::{PublishArgs, RetainedArgs};
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -188,4 +191,14 @@ pub fn key(args: &KeyArgs) -> ExitCode {
 /// Runs `holdfast node`.
 pub fn node(args: &NodeArgs) -> ExitCode {
     run(&args.admin, |asker, out| node::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast retained`.
+pub fn retained(args: &RetainedArgs) -> ExitCode {
+    run(&args.admin, |asker, out| retained::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast publish`.
+pub fn publish(args: &PublishArgs) -> ExitCode {
+    run(args.admin(), |asker, out| retained::publish(args, asker, out))
 }

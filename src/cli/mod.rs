@@ -57,6 +57,10 @@ enum Command {
     Cluster(admin::ClusterArgs),
     /// Look at the clients of a running node or cluster, and disconnect them
     Client(admin::ClientArgs),
+    /// Look at retained messages, and change and remove them
+    Retained(admin::RetainedArgs),
+    /// Publish messages by way of the admin port of a running node
+    Publish(admin::PublishArgs),
     /// Look at the nodes of a cluster, and empty one before it is taken away
     Node(admin::NodeArgs),
     /// Make, list and remove the API keys of a running node
@@ -128,6 +132,8 @@ fn run(command: Command) -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
+        Command::Retained(args) => admin::retained(&args),
+        Command::Publish(args) => admin::publish(&args),
         Command::Node(args) => admin::node(&args),
         Command::Key(args) => admin::key(&args),
         Command::Health(args) => admin::health(&args),
@@ -192,6 +198,10 @@ mod tests {
             "holdfast client show",
             "holdfast client list --limit 0",
             "holdfast health dead",
+            "holdfast retained rm",
+            "holdfast retained put t p --qos 3",
+            "holdfast publish",
+            "holdfast publish t --batch f",
             "holdfast node drain --rate 0",
             "holdfast node drain n1 --local",
             "holdfast node drain --grace soon",

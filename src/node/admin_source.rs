@@ -12,7 +12,9 @@ use tracing::info;
 use holdfast_raft::NodeId;
 use holdfast_storage::{Figures, Storage};
 
-use crate::admin::{self, Exposition, Kind, PageRequest, RebalanceRequest, Soon, Source, Trouble, view};
+use crate::admin::{
+    self, Exposition, Kind, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, view,
+};
 use crate::metrics::Refusals;
 use crate::mqtt::ProtocolVersion;
 use crate::shard::Shared;
@@ -436,6 +438,22 @@ impl Source for Alone {
 
     fn force_leave(&self, _node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async { not_clustered() })
+    }
+
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        Box::pin(async move { self.local.retained(&asked).await })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        self.local.retained_of(topic)
+    }
+
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(async move { self.local.remove_retained(&filter, dry_run).await })
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        Box::pin(self.local.publish(messages))
     }
 
     fn nodes(&self) -> Soon<'_, view::Nodes> {

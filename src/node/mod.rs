@@ -13,6 +13,7 @@ mod cluster;
 mod control;
 mod draining;
 mod durable;
+mod messages;
 mod process_figures;
 mod shards;
 mod sys_topics;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ pub enum Event {
     Connection(Box<Greeted>),
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
+    /// A message that somebody outside has asked to be published.
+    Request(Box<Requested>),
     /// A message that matches a filter of this shard, and may have come as one of `earlier` before, or to an earlier process of the node.
     Publish {
         message: Arc<Message>,
@@ -221,6 +223,23 @@ pub enum Event {
         client_id: Arc<str>,
         reply: oneshot::Sender<Option<bool>>,
     },
+}
+
+/// A message to be published, and who is to hear of it.
+#[derive(Debug)]
+pub struct Requested {
+    pub message: Message,
+    /// What became of it; there before `kept` is called.
+    pub routed: Arc<AtomicU8>,
+    /// Called when all have it who must, or it was refused.
+    pub kept: Arc<Turned>,
+}
+
+impl Requested {
+    pub const UNKNOWN: u8 = 0;
+    pub const MATCHED: u8 = 1;
+    pub const UNMATCHED: u8 = 2;
+    pub const REFUSED: u8 = 3;
 }
 
 /// What the news of a death is to a node.

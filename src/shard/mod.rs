@@ -390,6 +390,8 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
+            Event::Request(_) if self.heir.is_inheriting() => self.heir.wait_for_all(event),
+            Event::Request(requested) => self.publish_requested(*requested),
             Event::Publish { message, earlier, resent, known, leg } => {
                 let mut outgoing = Outgoing::again(&message, &earlier);
                 (outgoing.resent, outgoing.known) = (resent, known);

@@ -15,7 +15,9 @@ use tracing::{info, warn};
 
 use holdfast_raft::{Group, LeaveError, NodeId};
 
-use crate::admin::{Exposition, PageRequest, RebalanceRequest, Soon, Source, Trouble, pages, view};
+use crate::admin::{
+    Exposition, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, pages, view,
+};
 use crate::link::Links;
 use crate::node::admin_source::Local;
 
@@ -377,6 +379,22 @@ impl Source for Clustered {
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(self.force_out(node))
+    }
+
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        Box::pin(async move { self.local.retained(&asked).await })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        self.local.retained_of(topic)
+    }
+
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(async move { self.local.remove_retained(&filter, dry_run).await })
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        Box::pin(self.local.publish(messages))
     }
 
     fn nodes(&self) -> Soon<'_, view::Nodes> {
