@@ -42,10 +42,12 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use holdfast_raft::{Ban, Command};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::access::acl::{Action, Decision, Subject};
 use crate::config;
 
 use audit::Audit;
@@ -120,6 +122,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// Takes another node, by name or id, out of the cluster for good: one that will not come back.
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Whom the nodes do not let in.
+    fn bans(&self) -> Vec<Ban>;
+
+    /// Makes a ban, or takes one back, on all nodes.
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>>;
+
+    /// What the rules of this node say.
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision;
 }
 
 /// Which clients are asked for.

@@ -57,6 +57,10 @@ enum Command {
     Cluster(admin::ClusterArgs),
     /// Look at the clients of a running node or cluster, and disconnect them
     Client(admin::ClientArgs),
+    /// Ban clients, users and addresses, and take that back
+    Ban(admin::BanArgs),
+    /// Ask what a client may do, and which rule says so
+    Acl(admin::AclArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
     /// Ask a running node how it is
@@ -126,6 +130,8 @@ fn run(command: Command) -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
+        Command::Ban(args) => admin::ban(&args),
+        Command::Acl(args) => admin::acl(&args),
         Command::Key(args) => admin::key(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),

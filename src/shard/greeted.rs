@@ -6,7 +6,7 @@
 //! Invariants: `connect` is one whole CONNECT packet that decodes; `rest` is what followed it, to be read before the stream;
 //! `client_id` is never empty; each open connection, greeted or not, holds exactly one [`ListenerSlot`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,6 +41,11 @@ pub struct Greeted {
 pub trait Dispatch: Clone + 'static {
     /// Hands the connection on. Does not wait; what cannot be taken is dropped, which closes it.
     fn submit(&self, greeted: Greeted);
+
+    /// Whether nobody of this address is let in: it is not worth a handshake.
+    fn is_banned(&self, _address: IpAddr) -> bool {
+        false
+    }
 }
 
 /// Connections above the limit of a listener that may be in the middle of being told so.
