@@ -178,6 +178,7 @@ impl Group {
         let log_dir = options.dir.as_ref().map(|dir| dir.join("log"));
         let log = LogStore::open(log_dir.as_deref())
             .map_err(|error| StartError::Log { path: log_dir.unwrap_or_default(), error })?;
+        log.lead_no_more(me.0);
         let seat = Arc::new(Seat::new(me, options.run, options.timing(), audience));
         let machine = Arc::new(
             Machine::open(seat.clone(), log.clone(), options.dir.as_deref())

@@ -104,6 +104,15 @@ impl LogStore {
         Ok(LogStore { memory, done, writer })
     }
 
+    /// A node that led when its process ended leads no more: openraft would go on in the same term. As the end of its log may not have reached the disk, but its followers, it would then give
+    /// the indexes of what they have, in that term, to other entries, and nobody would see that they differ.
+    pub fn lead_no_more(&self, me: u128) {
+        let mut memory = self.memory.lock();
+        if let Some(vote) = memory.hard.vote.as_mut().filter(|vote| vote.leader_id.node_id == me) {
+            vote.committed = false;
+        }
+    }
+
     /// The cluster that this node is in, 0 for none.
     pub fn cluster(&self) -> u128 {
         self.memory.lock().hard.cluster

@@ -1,6 +1,6 @@
 //! The group with a disk: restarts, in whatever order, and what is on disk by then.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::scene::{Scene, TestNode, acquire, deadline, options, until};
 use crate::command::{Command, NodeId, Outcome};
@@ -81,6 +81,53 @@ async fn a_quick_restart_is_another_incarnation_that_has_its_sessions() {
     assert_eq!(node.register().await, 2);
     let outcome = node.ask(1, acquire("c")).await;
     assert!(matches!(outcome, Outcome::Acquired { session_present: true, .. }), "{outcome:?}");
+}
+
+/// A segment that is being prepared may get its name meanwhile.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("is read").map(|entry| entry.expect("is read").path()) {
+        let copied = to.join(entry.file_name().expect("has a name"));
+        if entry.is_dir() {
+            copy(&entry, &copied);
+        } else if let Err(error) = std::fs::copy(&entry, copied) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
+    }
+}
+
+/// It sends entries to its followers before it has written them down, and they are committed without it. In the same term it would give their indexes to others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_has_lost_the_end_of_its_log_does_not_lead_on() {
+    let disks = Disks::new();
+    let mut scene = Scene::default();
+    // It is back before the others have missed it.
+    let patient = |id: u128, run, dir| Options {
+        dir,
+        lease_ms: 8000,
+        election_ms: (1500, 2000),
+        ..options(id, &format!("n{id}"), run)
+    };
+    for id in [1, 2, 3] {
+        scene.start_with(patient(id, 1, disks.of(id))).await.expect("starts");
+    }
+    scene.register_all().await;
+    scene.settle().await;
+    let leader = scene.leader(&[1, 2, 3]).await;
+    let follower = scene.nodes[&(leader % 3 + 1)].clone();
+    let (dir, earlier) = (disks.of(leader).expect("has one"), disks.of(99).expect("has one"));
+    copy(&dir, &earlier);
+    for ticket in 0..5 {
+        follower.ask(ticket, acquire(&format!("before {ticket}"))).await;
+    }
+    scene.settle().await;
+    scene.kill(leader).await;
+    let again = scene.start_with(patient(leader, 2, Some(earlier))).await.expect("starts");
+    again.register().await;
+    for ticket in 5..10 {
+        follower.ask(ticket, acquire(&format!("after {ticket}"))).await;
+    }
+    scene.settle().await;
 }
 
 /// Has `node` fill the log until it has made a snapshot and given up what is behind it.
