@@ -11,6 +11,7 @@
 //! Tests to read first: `tests::who_is_let_in`, then `password_file::tests`.
 
 pub mod acl;
+pub mod bans;
 mod password_file;
 mod password_hash;
 #[cfg(test)]

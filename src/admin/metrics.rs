@@ -84,6 +84,9 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
         &shard.connections_accepted
     });
     sum("connections_closed_total", Counter, "Connections that ended.", |shard| &shard.connections_closed);
+    sum("connections_flapping_total", Counter, "Connections of clients that came and went too often.", |shard| {
+        &shard.connections_flapping
+    });
     sum("protocol_errors_total", Counter, "Connections that were closed for what they sent.", |shard| {
         &shard.protocol_errors
     });

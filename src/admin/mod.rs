@@ -44,10 +44,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_raft::{Ban, Command};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::access::acl::{Action, Decision, Subject};
 use crate::config;
 use crate::mqtt::QoS;
 
@@ -186,6 +188,14 @@ pub struct PublishRequest {
     pub qos: QoS,
     pub retain: bool,
     pub expiry_secs: Option<u32>,
+    /// Whom the nodes do not let in.
+    fn bans(&self) -> Vec<Ban>;
+
+    /// Makes a ban, or takes one back, on all nodes.
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>>;
+
+    /// What the rules of this node say.
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision;
 }
 
 /// Which clients are asked for.

@@ -3,6 +3,7 @@
 //! | file | what is asked there |
 //! | --- | --- |
 //! | `about` | the port itself: metrics, its document, the audit log |
+//! | `access` | bans, what the rules say |
 //! | `clients` | clients |
 //! | `cluster` | the cluster and who is in it |
 //! | `keys` | API keys |
@@ -12,6 +13,7 @@
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
 
 pub(super) mod about;
+pub(super) mod access;
 pub(super) mod clients;
 pub(super) mod cluster;
 pub(super) mod keys;

@@ -14,7 +14,7 @@ use axum::routing::{self, MethodRouter};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::routes::{about, clients, cluster, keys, messages, nodes};
+use super::routes::{about, access, clients, cluster, keys, messages, nodes};
 
 /// How far a caller may go; each may what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -201,6 +201,28 @@ pub(super) const TABLE: &[Route] = &[
     change(Method::Post, "/api/v1/clients/{id}/kick", "Close the connection of a client", || {
         routing::post(clients::kick)
     }),
+    read("/api/v1/bans", "Whom the nodes do not let in", || routing::get(access::bans)),
+    change(Method::Post, "/api/v1/bans", "Let somebody in no more, on any node, and close its connections", || {
+        routing::post(access::ban)
+    })
+    .body(&[
+        must("by", Kind::Text, "client_id, user_name or address"),
+        must("value", Kind::Text, "Whom; for addresses also a network such as 192.0.2.0/24"),
+        may("until_ms", Kind::Number, "When it ends, in milliseconds since 1970; without it, never"),
+        may("reason", Kind::Text, "Why: at most 256 bytes"),
+    ]),
+    change(Method::Delete, "/api/v1/bans/{by}/{value}", "Take a ban back", || routing::delete(access::unban)),
+    read("/api/v1/acl/test", "Whether a client may do something, and the rule that decides", || {
+        routing::get(access::acl_test)
+    })
+    .query(&[
+        must("action", Kind::Text, "publish, subscribe or read"),
+        must("topic", Kind::Text, "A topic name; a filter for subscribe"),
+        may("client_id", Kind::Text, "Its client id"),
+        may("user_name", Kind::Text, "Its user name; without it, it is anonymous"),
+        may("listener", Kind::Text, "The listener that it comes through"),
+        may("remote", Kind::Flag, "It comes from another machine"),
+    ]),
     read("/api/v1/cluster/status", "The cluster as this node sees it", || routing::get(cluster::status)),
     change(Method::Post, "/api/v1/cluster/join", "Join the cluster of the node at an address", || {
         routing::post(cluster::join)

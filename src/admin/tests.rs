@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Known {
     failing: AtomicBool,
+    banned: parking_lot::Mutex<Vec<Ban>>,
 }
 
 fn found() -> ClientDetail {
@@ -133,6 +134,23 @@ impl Source for Known {
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async move { Err(Trouble::new(404, "no_such_node", node)) })
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.banned.lock().clone()
+    }
+
+    fn change_bans(&self, command: holdfast_raft::Command) -> Soon<'_, Result<(), Trouble>> {
+        match command {
+            holdfast_raft::Command::Ban { ban } => self.banned.lock().push(ban),
+            holdfast_raft::Command::Unban { target } => self.banned.lock().retain(|ban| ban.target != target),
+            other => panic!("{other:?}"),
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        Arc::new(crate::access::acl::Acl::default()).rights(subject).explain(action, topic)
     }
 }
 

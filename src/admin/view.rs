@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::bans::WrittenBan;
+
 pub use super::table::{Role, Scope};
 
 /// One thing that a probe looks at.
@@ -377,6 +379,12 @@ pub struct NewKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     pub keys: Vec<Key>,
+}
+
+/// Whom the nodes do not let in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bans {
+    pub bans: Vec<WrittenBan>,
 }
 
 /// A change that was asked for.

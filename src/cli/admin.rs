@@ -1,8 +1,10 @@
-//! `holdfast cluster`, `client`, `key`, `node`, `retained`, `publish` and `health`: what the admin port of a running node is asked, and told.
+//! `holdfast cluster`, `client`, `ban`, `acl`, `key`, `node`, `retained`, `publish` and `health`: what the admin port of a running node is asked, and told.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `http` | one question and its answer over HTTP/1.1, with deadlines and bounds |
+//! | `acl` | `acl test` |
+//! | `ban` | `ban add`, `list` and `rm` |
 //! | `clients` | `client list`, `show` and `kick` |
 //! | `cluster` | `cluster status`, `join`, `leave` and `force-leave` |
 //! | `health` | `health`, for scripts and containers |
@@ -16,6 +18,8 @@
 //!
 //! Test to read first: `tests.rs`.
 
+mod acl;
+mod ban;
 mod clients;
 mod cluster;
 mod health;
@@ -39,6 +43,8 @@ use super::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::admin::Token;
 use crate::admin::view::Refused;
 
+pub use acl::AclArgs;
+pub use ban::BanArgs;
 pub use clients::ClientArgs;
 pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
@@ -171,6 +177,16 @@ fn tell(failure: Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write) 
 /// Runs `holdfast client`.
 pub fn client(args: &ClientArgs) -> ExitCode {
     run(&args.admin, |asker, out| clients::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast acl`.
+pub fn acl(args: &AclArgs) -> ExitCode {
+    run(&args.admin, |asker, out| acl::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast ban`.
+pub fn ban(args: &BanArgs) -> ExitCode {
+    run(&args.admin, |asker, out| ban::run(&args.command, asker, out))
 }
 
 /// Runs `holdfast cluster`.

@@ -63,6 +63,10 @@ enum Command {
     Publish(admin::PublishArgs),
     /// Look at the nodes of a cluster, and empty one before it is taken away
     Node(admin::NodeArgs),
+    /// Ban clients, users and addresses, and take that back
+    Ban(admin::BanArgs),
+    /// Ask what a client may do, and which rule says so
+    Acl(admin::AclArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
     /// Ask a running node how it is
@@ -135,6 +139,8 @@ fn run(command: Command) -> ExitCode {
         Command::Retained(args) => admin::retained(&args),
         Command::Publish(args) => admin::publish(&args),
         Command::Node(args) => admin::node(&args),
+        Command::Ban(args) => admin::ban(&args),
+        Command::Acl(args) => admin::acl(&args),
         Command::Key(args) => admin::key(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),

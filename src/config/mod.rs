@@ -19,6 +19,7 @@ mod admin;
 mod auth;
 mod cluster;
 mod errors;
+mod flapping;
 mod listener;
 mod log;
 mod mqtt;
@@ -43,6 +44,7 @@ pub use admin::Admin;
 pub use auth::Auth;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
+pub use flapping::{Flapping, FlappingAction};
 pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
@@ -65,6 +67,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
     ("acl", acl::KEYS),
+    ("flapping", flapping::KEYS),
     ("listener.acl", acl::LISTENER_KEYS),
     ("storage", storage::KEYS),
     ("cluster", cluster::KEYS),
@@ -77,7 +80,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
 
 /// The keys of the file's top level: the sections.
 const TOP_KEYS: &[&str] =
-    &["node", "listener", "mqtt", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
+    &["node", "listener", "mqtt", "auth", "acl", "flapping", "storage", "cluster", "log", "sys", "shutdown", "admin"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +95,8 @@ pub struct Config {
     pub auth: Auth,
     /// `[acl]`: what clients may do.
     pub acl: Acl,
+    /// `[flapping]`: clients that come and go too often.
+    pub flapping: Flapping,
     /// `[storage]`: what of the state is kept on disk, and how.
     pub storage: Storage,
     /// `[cluster]`: the other nodes. `None`: this node is alone.
@@ -116,6 +121,7 @@ impl Config {
             mqtt: Mqtt::default(),
             auth: Auth::default(),
             acl: Acl::default(),
+            flapping: Flapping::default(),
             storage: Storage::default(),
             cluster: None,
             log: Log::default(),
@@ -191,13 +197,14 @@ impl Config {
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let acl = top.section("acl", acl::KEYS, Acl::read).unwrap_or_default();
+        let flapping = top.section("flapping", flapping::KEYS, Flapping::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
         let cluster = top.section("cluster", cluster::KEYS, Cluster::read).flatten();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, acl, storage, cluster, log, sys, shutdown, admin }
+        Config { node, listeners, mqtt, auth, acl, flapping, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -122,6 +122,7 @@ fn every_key_is_read() {
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
          [auth]\npassword_file = 'pw'\n\
          [acl]\nfile = 'acl'\nno_match = 'allow'\ndeny_action = 'disconnect'\nmax_broad_subscriptions = 7\n\
+         [flapping]\nenabled = false\nwindow = '10s'\nmax_count = 4\naction = 'ban'\nban_time = '1h'\n\
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
          segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
          [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
@@ -177,6 +178,13 @@ fn every_key_is_read() {
             no_match: NoMatch::Allow,
             deny_action: DenyAction::Disconnect,
             max_broad_subscriptions: 7,
+        },
+        flapping: Flapping {
+            enabled: false,
+            window: secs(10),
+            max_count: 4,
+            action: FlappingAction::Ban,
+            ban_time: secs(3_600),
         },
         storage: Storage {
             durability: Durability::Memory,

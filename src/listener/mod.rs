@@ -168,6 +168,15 @@ impl<D: Dispatch> Acceptor<D> {
             }
             return;
         };
+        if self.dispatch.is_banned(peer.ip()) {
+            self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.refusals.count(RefusalGroup::Banned);
+            if let Some(left_out) = permit(Cause::Banned) {
+                let listener = self.listener.config.name.as_str();
+                tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: the address is banned");
+            }
+            return;
+        }
         let newcomer = Newcomer { slot, peer, accepted_at: self.clock.now() };
         if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
             return self.wait_for(newcomer, socket, Vec::new());

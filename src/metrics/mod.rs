@@ -114,18 +114,21 @@ pub enum RefusalGroup {
     Upgrade,
     /// The listener is full, or too many passwords wait to be checked.
     Limit,
+    /// The address is banned.
+    Banned,
     /// A good CONNECT that asks for what is not served, such as a version that the listener does not speak.
     Other,
 }
 
 impl RefusalGroup {
-    pub const ALL: [RefusalGroup; 7] = [
+    pub const ALL: [RefusalGroup; 8] = [
         RefusalGroup::Auth,
         RefusalGroup::Malformed,
         RefusalGroup::TimedOut,
         RefusalGroup::Tls,
         RefusalGroup::Upgrade,
         RefusalGroup::Limit,
+        RefusalGroup::Banned,
         RefusalGroup::Other,
     ];
 
@@ -138,6 +141,7 @@ impl RefusalGroup {
             RefusalGroup::Tls => "tls",
             RefusalGroup::Upgrade => "upgrade",
             RefusalGroup::Limit => "limit",
+            RefusalGroup::Banned => "banned",
             RefusalGroup::Other => "other",
         }
     }
@@ -163,6 +167,8 @@ pub struct ShardMetrics {
     pub connections: Counter,
     pub connections_accepted: Counter,
     pub connections_closed: Counter,
+    /// Connections of clients that come and go too often.
+    pub connections_flapping: Counter,
     pub sessions: Counter,
     pub sessions_ended: Counter,
     pub sessions_taken_over: Counter,

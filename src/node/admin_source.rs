@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot, watch};
 use tracing::info;
 
-use holdfast_raft::NodeId;
+use holdfast_raft::{BANS_MAX, Ban, Command, NodeId, Outcome, Refusal};
 use holdfast_storage::{Figures, Storage};
 
+use crate::access::acl::{Action, Decision, Subject};
 use crate::admin::{
     self, Exposition, Kind, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, view,
 };
@@ -23,6 +24,7 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
+use super::control::StandalonePlane;
 use super::draining::Draining;
 use super::process_figures;
 
@@ -361,6 +363,7 @@ async fn in_time<T>(answer: oneshot::Receiver<T>) -> Result<T, Trouble> {
 pub(super) struct Alone {
     pub local: Arc<Local>,
     pub node: NodeId,
+    pub plane: Arc<StandalonePlane>,
 }
 
 impl Alone {
@@ -487,6 +490,43 @@ impl Source for Alone {
 
     fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async { not_clustered() })
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.local.shared.bans.list()
+    }
+
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>> {
+        let plane = self.plane.clone();
+        Box::pin(async move {
+            let changed = tokio::task::spawn_blocking(move || plane.change_bans(command)).await;
+            let changed = changed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            ban_outcome(changed.map_err(|error| {
+                Trouble::new(500, "bans", format!("it holds, but a restart would forget it: {error}"))
+            })?)
+        })
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        self.local.shared.acl.rights(subject).explain(action, topic)
+    }
+}
+
+/// What came of a change of the bans, as the asker is told.
+pub(super) fn ban_outcome(outcome: Outcome) -> Result<(), Trouble> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::Refused(Refusal::UnknownBan) => {
+            Err(Trouble::new(404, "no_such_ban", "there is no such ban").hint("`holdfast ban list` has them all"))
+        }
+        Outcome::Refused(Refusal::TooManyBans) => {
+            Err(Trouble::new(409, "too_many_bans", format!("there are {BANS_MAX} bans, and no more can be"))
+                .hint("take one back, or ban a network"))
+        }
+        Outcome::Refused(Refusal::Versions) => {
+            Err(Trouble::new(409, "versions", "some node of the cluster is of an older version, which knows no bans"))
+        }
+        _ => Err(Trouble::new(503, "not_done", "the control plane has not taken it")),
     }
 }
 

@@ -9,6 +9,7 @@
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod admin_source;
+mod bans;
 mod cluster;
 mod control;
 mod draining;
@@ -48,7 +49,7 @@ use crate::shard::clock::Clock;
 use crate::shard::grant::Grant;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
-use crate::shard::{ControlPlane, Deadlines, Shared};
+use crate::shard::{ControlPlane, Deadlines, FlappingAction, FlappingRules, Shared};
 
 use admin_source::{Alone, Local};
 pub use cluster::left_cluster;
@@ -70,6 +71,8 @@ pub enum StartError {
     Access(#[from] AccessError),
     #[error("{0}")]
     Acl(#[from] AclError),
+    #[error("the bans in the data directory cannot be taken up: {0}")]
+    Bans(io::Error),
     #[error("listener \"{listener}\": {error}")]
     Tls { listener: String, error: TlsError },
     #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
@@ -165,6 +168,9 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let listeners = bind_all(certified, config)?;
     let TakenUp { standalone, stored, sequence, alone, whole, .. } = taken_up;
     let plane = Plane::new(config, standalone, &shared, &storage);
+    if let (Plane::Alone(plane), Some(dir)) = (&plane, &config.node.data_dir) {
+        plane.keep_bans(&dir.join(bans::FILE)).map_err(StartError::Bans)?;
+    }
     let mqtt = Arc::new(config.mqtt.clone());
     let defers = config.storage.durability == config::Durability::Disk;
     let refusals = Arc::default();
@@ -270,11 +276,15 @@ impl Plane {
         open: watch::Sender<bool>,
     ) -> Result<Option<Membership>, StartError> {
         let Parts { shared, storage, whole, .. } = parts;
-        let (Plane::Clustered(plane), Some(cluster)) = (self, &config.cluster) else {
-            if let Some(port) = port {
-                port.begin(Arc::new(Alone { local, node: shared.node }));
+        let (plane, cluster) = match (self, &config.cluster) {
+            (Plane::Clustered(plane), Some(cluster)) => (plane, cluster),
+            (Plane::Alone(plane), _) => {
+                if let Some(port) = port {
+                    port.begin(Arc::new(Alone { local, node: shared.node, plane: plane.clone() }));
+                }
+                return Ok(None);
             }
-            return Ok(None);
+            (Plane::Clustered(_), None) => return Ok(None),
         };
         let whole = *whole;
         let beginning = cluster::Beginning { config, cluster, shared, storage, whole, plane, alone, local, port };
@@ -346,6 +356,8 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         retained_bytes_max: config.mqtt.retained_max_bytes,
         shutdown_grace_ms: config.shutdown.grace.as_millis() as u64,
         connection_messages: config.log.connection_messages,
+        flapping: flapping_rules(&config.flapping),
+        bans: Default::default(),
         acl: Default::default(),
         denial_expels: config.acl.deny_action == config::DenyAction::Disconnect,
         metrics: Metrics::new(shards),
@@ -368,6 +380,20 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         shares_had: Default::default(),
         unsettled: Default::default(),
         patience: config.cluster.as_ref().map(|cluster| deadlines(&cluster.timers)).unwrap_or_default(),
+    }
+}
+
+fn flapping_rules(flapping: &config::Flapping) -> FlappingRules {
+    FlappingRules {
+        enabled: flapping.enabled,
+        window_ms: flapping.window.as_millis() as u64,
+        max_count: flapping.max_count,
+        action: match flapping.action {
+            config::FlappingAction::Log => FlappingAction::Log,
+            config::FlappingAction::Delay => FlappingAction::Delay,
+            config::FlappingAction::Ban => FlappingAction::Ban,
+        },
+        ban_ms: flapping.ban_time.as_millis() as u64,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVers
 use crate::session::{self, Agreed, Queued, Session, Wire};
 use crate::subscriptions::SessionKey;
 
+use super::bans::BANNED;
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
 use super::keeping::Due;
@@ -71,12 +72,16 @@ impl Shard {
         }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
+        let ban = self.ban_of(&greeted, &connect);
+        let claimed = connect.user_name.filter(|name| Some(*name) != greeted.identity.user_name.as_deref());
         let (key, serial) = self.admit(greeted, agreed, promises, rights);
+        self.connections[key as usize].claimed_name = claimed.map(Into::into);
         if self.shared.clustered {
             self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
             self.arm_timer(key);
         }
         match will {
+            _ if ban.is_some() => self.refuse(key, ReasonCode::Banned, BANNED),
             _ if promises && self.storage_is_failing() && (clean || !self.is_stored(&client)) => self.refuse(
                 key,
                 ReasonCode::ServerUnavailable,
@@ -161,6 +166,7 @@ impl Shard {
             peer: greeted.peer,
             client_id: greeted.client_id,
             user_name: greeted.identity.user_name,
+            claimed_name: None,
             listener: greeted.listener,
             accepted_at: greeted.accepted_at,
         };

@@ -83,6 +83,8 @@ pub(super) struct Connection {
     pub client_id: Arc<str>,
     /// Whom access knows it to be.
     pub user_name: Option<Arc<str>>,
+    /// Whom it says that it is, where that is another.
+    pub claimed_name: Option<Arc<str>>,
     /// When its socket was accepted, in milliseconds of the node's clock.
     pub accepted_at: u64,
     /// Counts the connection at its listener.

@@ -8,7 +8,7 @@
 
 pub mod doors;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,6 +45,11 @@ pub struct Greeted {
 pub trait Dispatch: Clone + 'static {
     /// Hands the connection on. Does not wait; what cannot be taken is dropped, which closes it.
     fn submit(&self, greeted: Greeted);
+
+    /// Whether nobody of this address is let in: it is not worth a handshake.
+    fn is_banned(&self, _address: IpAddr) -> bool {
+        false
+    }
 }
 
 /// Connections above the limit of a listener that may be in the middle of being told so.

@@ -12,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
+use holdfast_raft::{Ban, Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
 use crate::byte_stream::ByteStream;
@@ -37,6 +37,8 @@ pub type Ticket = u64;
 /// What can arrive in a mailbox.
 #[derive(Debug)]
 pub enum Event {
+    /// There is a new ban, which listeners know already.
+    Banned(Arc<Ban>),
     /// A client of this shard, with its CONNECT.
     Connection(Box<Greeted>),
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.

@@ -15,6 +15,7 @@
 
 mod answers;
 mod asking;
+mod bans;
 pub mod clock;
 mod connecting;
 mod connection;
@@ -71,6 +72,7 @@ use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 use connection::{Connection, ConnectionTask};
 use exactly_once::Named;
 use flapping::Flapping;
+pub use flapping::{FlappingAction, FlappingRules};
 use from_peers::{FromPeers, LinkTask};
 use heir::Heir;
 use keeping::{Due, Keeping, Leg};
@@ -428,6 +430,7 @@ impl Shard {
             Event::CloseAll { reason } => self.close_all(reason),
             Event::CloseSome { count, reason, elsewhere } => self.close_some(count, reason, elsewhere),
             Event::Inspect(question) => self.inspect(*question),
+            Event::Banned(ban) => self.banned(&ban),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),
             Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),
             Event::Turned(turned) => turned.arrive(),

@@ -5,6 +5,7 @@
 //!
 //! Read first: `wills.rs`.
 
+mod bans;
 mod certificates;
 mod delivery;
 mod keep_alive;

@@ -13,13 +13,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use holdfast_raft::{Group, LeaveError, NodeId};
+use holdfast_raft::{Ban, Command, Group, LeaveError, NodeId};
 
+use crate::access::acl::{Action, Decision, Subject};
 use crate::admin::{
     Exposition, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, pages, view,
 };
 use crate::link::Links;
-use crate::node::admin_source::Local;
+use crate::node::admin_source::{Local, ban_outcome};
 
 use super::departure::{Departure, no_quorum};
 use super::figures;
@@ -308,6 +309,9 @@ fn knows(group: &Group, node: &str) -> bool {
         || group.read(|state| state.nodes().any(|known| &*known.name == node || known.id.to_string() == node))
 }
 
+/// How long a change of the bans waits for the cluster to agree.
+const BAN_WAIT: Duration = Duration::from_secs(5);
+
 impl Source for Clustered {
     fn live(&self) -> Vec<view::Check> {
         self.local.live()
@@ -410,6 +414,21 @@ impl Source for Clustered {
         })
     }
 
+    fn bans(&self) -> Vec<Ban> {
+        self.local.shared.bans.list()
+    }
+
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            match tokio::time::timeout(BAN_WAIT, self.plane.propose_own(command)).await {
+                Ok(Ok(outcome)) => ban_outcome(outcome),
+                _ => {
+                    Err(Trouble::new(503, "no_quorum", "the cluster has not agreed on it in time; it may still do so"))
+                }
+            }
+        })
+    }
+
     fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
         Box::pin(async move {
             match self.tell(&node, Question::Undrain).await? {
@@ -433,5 +452,9 @@ impl Source for Clustered {
 
     fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(self.transfer())
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        self.local.shared.acl.rights(subject).explain(action, topic)
     }
 }
