@@ -12,6 +12,7 @@ use tracing::info;
 use holdfast_raft::NodeId;
 use holdfast_storage::{Figures, Storage};
 
+use crate::access::Access;
 use crate::admin::{self, Exposition, Kind, PageRequest, Soon, Source, Trouble, view};
 use crate::metrics::Refusals;
 use crate::mqtt::ProtocolVersion;
@@ -42,6 +43,7 @@ const SUBSCRIPTIONS_SHOWN: usize = 1_000;
 pub(super) struct Local {
     pub shared: Arc<Shared>,
     pub refusals: Arc<Refusals>,
+    pub access: Arc<Access>,
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
@@ -196,6 +198,7 @@ impl Local {
         admin::metrics::shards(out, &self.shared.metrics);
         let listeners: Vec<_> = self.listeners.iter().map(Arc::as_ref).collect();
         admin::metrics::listeners(out, &listeners, &self.refusals);
+        admin::metrics::authentication(out, &self.access.counts);
         let (messages, bytes) = {
             let retained = self.shared.retained.read();
             (retained.len(), retained.bytes())

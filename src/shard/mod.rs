@@ -19,6 +19,7 @@ pub mod clock;
 mod connecting;
 mod connection;
 mod copying;
+mod credentials;
 mod exactly_once;
 mod flapping;
 mod from_peers;
@@ -421,6 +422,7 @@ impl Shard {
             Event::Stable(turned) if self.keeping.storage().is_some() => self.keeping.when_kept(Due::Turned(turned)),
             Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::CredentialsChanged { access } => self.judge_credentials(&access),
             Event::Inspect(question) => self.inspect(*question),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),
             Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),

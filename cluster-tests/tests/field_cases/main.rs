@@ -6,6 +6,7 @@
 //! Read first: `wills.rs`.
 
 mod certificates;
+mod credentials;
 mod delivery;
 mod keep_alive;
 mod limits;

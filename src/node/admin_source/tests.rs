@@ -8,6 +8,7 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
     let (stop, stopping) = watch::channel(false);
     let (_, opened) = watch::channel(true);
     let local = Local {
+        access: Arc::new(crate::access::Access::new(None).unwrap()),
         shared: Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0))),
         refusals: Arc::default(),
         listeners: Vec::new(),
