@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use super::view;
 use super::{Exposition, Kind};
+use crate::access::Method;
 use crate::access::acl::Action;
-use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals, ShardMetrics};
+use crate::metrics::{AuthCounts, AuthResult, DropReason, Metrics, RefusalGroup, Refusals, ShardMetrics};
 use crate::shard::greeted::ListenerState;
 
 use Kind::{Counter, Gauge};
@@ -110,6 +111,17 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
     traffic(out, metrics);
     sessions(out, metrics);
     acl_checks(out, metrics);
+}
+
+/// What became of those that had to prove who they are.
+pub fn authentication(out: &mut Exposition, counts: &AuthCounts) {
+    out.family("auth_total", Counter, "Attempts to prove who one is, by method and what became of them.");
+    for method in Method::ALL {
+        for result in AuthResult::ALL {
+            let count = counts.get(method as usize, result);
+            out.sample(&[("method", method.label()), ("result", result.label())], count as f64);
+        }
+    }
 }
 
 fn acl_checks(out: &mut Exposition, metrics: &Metrics) {

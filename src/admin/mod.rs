@@ -158,6 +158,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// Has another voter lead if this node does.
     fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Whom the nodes do not let in.
+    fn bans(&self) -> Vec<Ban>;
+
+    /// Makes a ban, or takes one back, on all nodes.
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>>;
+
+    /// What the rules of this node say.
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision;
 }
 
 /// How clients are to be shared out among nodes.
@@ -188,14 +197,6 @@ pub struct PublishRequest {
     pub qos: QoS,
     pub retain: bool,
     pub expiry_secs: Option<u32>,
-    /// Whom the nodes do not let in.
-    fn bans(&self) -> Vec<Ban>;
-
-    /// Makes a ban, or takes one back, on all nodes.
-    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>>;
-
-    /// What the rules of this node say.
-    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision;
 }
 
 /// Which clients are asked for.

@@ -11,12 +11,12 @@ use clap::{Args, Subcommand};
 
 use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::acl::Acl;
-use crate::access::{Access, AccessError};
+use crate::access::{AccessError, LoadError};
 use crate::admin::Token;
-use crate::config::{Cluster, Config, ConfigError, Listener, Places, Tls};
+use crate::config::{Authenticator, Cluster, Config, ConfigError, Listener, Places, Tls};
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
-use crate::node::acl_settings;
+use crate::node::{acl_settings, authentication};
 
 /// `holdfast config`.
 #[derive(Debug, Args)]
@@ -99,9 +99,9 @@ fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::R
 /// What is wrong with the files that the configuration names, each with the place of the key that names it.
 pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
     let mut wrong = Vec::new();
-    match Access::new(config.auth.password_file.as_deref()) {
+    match authentication::open(config) {
         Ok(_) => {}
-        Err(AccessError::Read { path, source }) => {
+        Err(LoadError::Passwords(AccessError::Read { path, source })) => {
             let path = path.display();
             let hint = match source.kind() {
                 io::ErrorKind::NotFound => format!("; make it with  holdfast passwd -c {path} USER"),
@@ -111,7 +111,7 @@ pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
             wrong.push(places.error_at("auth.password_file", message).to_string());
         }
         // They have a file and places of their own.
-        Err(lines @ AccessError::Lines { .. }) => wrong.push(lines.to_string()),
+        Err(error) => wrong.push(error.to_string()),
     }
     wrong.extend(Acl::new(acl_settings(config)).err().map(|error| error.to_string()));
     if let Some(Err(error)) = config.admin.bind.and(config.admin.token_file.as_deref()).map(Token::read) {
@@ -186,11 +186,20 @@ fn foreign_addresses(config: &Config, places: &Places) -> Vec<ConfigError> {
 /// `  tcp  mqtt://127.0.0.1:1883  anonymous`
 fn describe(listener: &Listener, config: &Config) -> String {
     let path = if listener.is_websocket() { listener.path.as_str() } else { "" };
-    let who = match (listener.allow_anonymous, &config.auth.password_file) {
-        (Some(true), None) => "anonymous",
-        (Some(true), Some(_)) => "anonymous or password",
-        _ => "password",
-    };
+    let auth = config.auth.at(listener.auth.as_ref());
+    let mut who = Vec::new();
+    let ways = [
+        (listener.allow_anonymous == Some(true), Authenticator::File, "anonymous"),
+        (auth.password_file.is_some(), Authenticator::File, "password"),
+        (auth.jwt.is_some(), Authenticator::Jwt, "token"),
+        (listener.tls.is_some() && auth.cert.username_from.is_some(), Authenticator::Cert, "certificate"),
+    ];
+    for (is_way, authenticator, name) in ways {
+        if is_way && (name == "anonymous" || auth.order.contains(&authenticator)) {
+            who.push(name);
+        }
+    }
+    let who = who.join(" or ");
     format!("  {}  {}://{}{path}  {who}", listener.name, listener.scheme(), listener.bind)
 }
 

@@ -41,7 +41,7 @@ use toml::de::DeTable;
 
 pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
-pub use auth::Auth;
+pub use auth::{Auth, Authenticator, Cert, CertName, Jwt, ListenerAuth, TokenFrom};
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
 pub use flapping::{Flapping, FlappingAction};
@@ -66,6 +66,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
+    ("listener.auth", auth::LISTENER_KEYS),
+    ("auth.jwt", auth::JWT_KEYS),
+    ("auth.cert", auth::CERT_KEYS),
     ("acl", acl::KEYS),
     ("flapping", flapping::KEYS),
     ("listener.acl", acl::LISTENER_KEYS),

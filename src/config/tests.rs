@@ -62,7 +62,8 @@ fn reference_file_names_every_key() {
     for (section, keys) in SECTIONS {
         // Each section's own part of the file; `tls` is shown on one line of the first listener.
         let header = match *section {
-            "listener" | "listener.tls" | "listener.acl" => "[[listener]]".to_owned(),
+            "listener" | "listener.tls" | "listener.acl" | "listener.auth" => "[[listener]]".to_owned(),
+            "auth.jwt" | "auth.cert" => "[auth]".to_owned(),
             other => format!("[{other}]"),
         };
         // A node is alone by default, so [cluster] is there as a comment.
@@ -144,6 +145,7 @@ fn every_key_is_read() {
                 min_version: TlsVersion::V1_3,
             }),
             allow_anonymous: Some(false),
+            auth: None,
             acl: Some(ListenerAcl { file: Some("dir/own".into()), no_match: None }),
             max_connections: 7,
             allowed_origins: vec!["*".into(), "https://a.example".into()],
@@ -172,7 +174,7 @@ fn every_key_is_read() {
             max_subscriptions: 6,
             max_client_id_bytes: 23,
         },
-        auth: Auth { password_file: Some("dir/pw".into()) },
+        auth: Auth { password_file: Some("dir/pw".into()), ..Auth::default() },
         acl: Acl {
             file: Some("dir/acl".into()),
             no_match: NoMatch::Allow,
@@ -268,7 +270,10 @@ fn unknown_keys_name_the_section_that_has_them() {
         ("max_packet_size = 5", "1:1: unknown section or key \"max_packet_size\": it belongs in [mqtt]"),
         ("[mqtt]\nbind = ''", "2:1: unknown key \"bind\": it belongs in [[listener]]"),
         ("[auth]\nverify = ''", "2:1: unknown key \"verify\": it belongs in tls of [[listener]]"),
-        ("[auth]\nzzzzzzzz = ''", "2:1: unknown key \"zzzzzzzz\": known here are password_file"),
+        (
+            "[auth]\nzzzzzzzz = ''",
+            "2:1: unknown key \"zzzzzzzz\": known here are order, password_file, fail_delay, jwt, cert",
+        ),
         ("[auth.file]", "1:7: unknown key \"file\": it belongs in [acl]"),
         ("mqtt.max-inflight = 5", "1:6: unknown key \"max-inflight\": did you mean \"max_inflight\"?"),
         ("[listeners]", "1:2: unknown section or key \"listeners\": did you mean \"listener\"?"),

@@ -40,17 +40,18 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::{Access, Login};
 use crate::byte_stream::{ByteStream, Socket};
 use crate::config::{self, Protocol};
 use crate::metrics::{RefusalGroup, Refusals};
+use crate::mqtt::Connect;
 use crate::shard::clock::Clock;
 use crate::shard::greeted::doors::is_shut;
 use crate::shard::greeted::{Dispatch, ListenerSlot, ListenerState};
 
 use greeting::{Rules, Verdict};
 use log_limit::{Cause, permit};
-use newcomer::{End, Newcomer, report, submit, welcome};
+use newcomer::{End, Newcomer, Shown, report, submit, welcome};
 use tcp::Accepted;
 use tls::TlsReload;
 
@@ -194,11 +195,12 @@ impl<D: Dispatch> Acceptor<D> {
         let Verdict::Hello { connect, packet_len } = greeting::judge(bytes, &self.rules(&newcomer.slot)) else {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         };
-        if self.access.needs_hashing(connect.user_name) {
+        let shown = Shown::default();
+        let login = self.login(&newcomer, &connect, &shown);
+        if self.access.takes_time(&login) {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         }
-        let identity = self.access.authenticate(self.allows_anonymous(), connect.user_name, connect.password);
-        match identity.now_or_never() {
+        match self.access.authenticate(&login).now_or_never() {
             Some(Ok(identity)) => {
                 let peer = newcomer.peer;
                 let stream = ByteStream::Tcp(Socket::detached(socket));
@@ -218,7 +220,16 @@ impl<D: Dispatch> Acceptor<D> {
         Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit: slot.over_limit() }
     }
 
-    fn allows_anonymous(&self) -> bool {
-        self.listener.config.allow_anonymous.unwrap_or(false)
+    fn login<'a>(&'a self, newcomer: &Newcomer, connect: &Connect<'a>, shown: &'a Shown) -> Login<'a> {
+        Login {
+            listener: &self.listener.config.name,
+            allow_anonymous: self.listener.config.allow_anonymous.unwrap_or(false),
+            address: newcomer.peer.ip(),
+            client_id: connect.client_id,
+            user_name: connect.user_name,
+            password: connect.password,
+            bearer: shown.bearer.as_deref().map(String::as_str),
+            certificate: shown.certificate.as_ref(),
+        }
     }
 }

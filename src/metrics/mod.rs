@@ -161,6 +161,46 @@ impl Refusals {
     }
 }
 
+/// What became of an attempt to prove who one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum AuthResult {
+    Allowed,
+    Denied,
+    /// Not judged: there was no room, or too many attempts had failed before.
+    Busy,
+}
+
+impl AuthResult {
+    pub const ALL: [AuthResult; 3] = [AuthResult::Allowed, AuthResult::Denied, AuthResult::Busy];
+
+    /// The value of the label `result`.
+    pub fn label(self) -> &'static str {
+        match self {
+            AuthResult::Allowed => "allow",
+            AuthResult::Denied => "deny",
+            AuthResult::Busy => "busy",
+        }
+    }
+}
+
+/// Ways to prove who one is.
+pub const AUTH_METHODS: usize = 4;
+
+/// Attempts to prove who one is, by method and result. Every shard counts here: it happens once for each connection.
+#[derive(Debug, Default)]
+pub struct AuthCounts([[AtomicU64; AuthResult::ALL.len()]; AUTH_METHODS]);
+
+impl AuthCounts {
+    pub fn count(&self, method: usize, result: AuthResult) {
+        self.0[method][result as usize].fetch_add(1, Relaxed);
+    }
+
+    pub fn get(&self, method: usize, result: AuthResult) -> u64 {
+        self.0[method][result as usize].load(Relaxed)
+    }
+}
+
 /// What one shard counts.
 #[derive(Debug, Default)]
 pub struct ShardMetrics {

@@ -12,6 +12,7 @@ use tracing::info;
 use holdfast_raft::{BANS_MAX, Ban, Command, NodeId, Outcome, Refusal};
 use holdfast_storage::{Figures, Storage};
 
+use crate::access::Access;
 use crate::access::acl::{Action, Decision, Subject};
 use crate::admin::{
     self, Exposition, Kind, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, view,
@@ -47,6 +48,7 @@ const SUBSCRIPTIONS_SHOWN: usize = 1_000;
 pub(super) struct Local {
     pub shared: Arc<Shared>,
     pub refusals: Arc<Refusals>,
+    pub access: Arc<Access>,
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
@@ -209,6 +211,7 @@ impl Local {
         admin::metrics::shards(out, &self.shared.metrics);
         let listeners: Vec<_> = self.listeners.iter().map(Arc::as_ref).collect();
         admin::metrics::listeners(out, &listeners, &self.refusals);
+        admin::metrics::authentication(out, &self.access.counts);
         let (messages, bytes) = {
             let retained = self.shared.retained.read();
             (retained.len(), retained.bytes())

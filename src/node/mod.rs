@@ -9,6 +9,7 @@
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod admin_source;
+pub mod authentication;
 mod bans;
 mod cluster;
 mod control;
@@ -35,7 +36,7 @@ use holdfast_raft::{LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::acl::{AclError, AclSettings};
-use crate::access::{Access, AccessError};
+use crate::access::{Access, LoadError};
 use crate::admin::{self, AdminPort};
 use crate::config::{self, Config};
 use crate::journal;
@@ -68,7 +69,7 @@ pub enum StartError {
     #[error("the file \"alive\" in the data directory cannot be used: {0}")]
     Alive(io::Error),
     #[error("{0}")]
-    Access(#[from] AccessError),
+    Access(#[from] LoadError),
     #[error("{0}")]
     Acl(#[from] AclError),
     #[error("the bans in the data directory cannot be taken up: {0}")]
@@ -160,7 +161,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     refuse_who_has_left(config)?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
-    let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let access = Arc::new(authentication::open(config)?);
     let certified = certify(&config.listeners)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
@@ -232,6 +233,7 @@ fn local(
     Local {
         shared: parts.shared.clone(),
         refusals: parts.refusals.clone(),
+        access: parts.access.clone(),
         listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
         storage: parts.storage.clone(),
         name: config.node.name.as_str().into(),
@@ -618,10 +620,13 @@ impl Signals {
 /// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
 fn reload(parts: &Parts) {
     match parts.access.reload() {
-        Ok(true) => info!(event = "reload", users = parts.access.user_count(), "password file read again"),
+        Ok(true) => {
+            info!(event = "reload", users = parts.access.user_count(), "passwords and keys read again");
+            authentication::judge_all(&parts.access, &parts.shared.mailboxes);
+        }
         Ok(false) => {}
         Err(error) => {
-            error!(event = "reload", %error, "the password file is not usable; the users read before stay in force")
+            error!(event = "reload", %error, "a file of passwords or keys is not usable; what was read before stays in force")
         }
     }
     match parts.shared.acl.reload() {

@@ -165,7 +165,9 @@ impl Shard {
             linger_until: None,
             peer: greeted.peer,
             client_id: greeted.client_id,
-            user_name: greeted.identity.user_name,
+            expires_at: super::credentials::expires_at(&greeted.identity, self.now),
+            user_name: greeted.identity.user_name.clone(),
+            identity: greeted.identity,
             claimed_name: None,
             listener: greeted.listener,
             accepted_at: greeted.accepted_at,
@@ -494,6 +496,7 @@ impl Shard {
         info!(
             event = "connect",
             user_name = connection.user_name.as_deref(),
+            method = connection.identity.method.label(),
             client_id = &*connection.client_id,
             peer = %connection.peer,
             listener = connection.listener.config.name,

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::access::Identity;
 use crate::byte_stream::ByteStream;
 use crate::limits;
 use crate::mqtt::{Disconnect, Packet, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
@@ -81,6 +82,9 @@ pub(super) struct Connection {
     pub linger_until: Option<u64>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
+    /// What its client has proved, without what its rights have taken from it; and when that runs out, in milliseconds of the node's clock.
+    pub identity: Identity,
+    pub expires_at: Option<u64>,
     /// Whom access knows it to be.
     pub user_name: Option<Arc<str>>,
     /// Whom it says that it is, where that is another.
@@ -395,7 +399,8 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(key as usize) else {
             return;
         };
-        let next = [keep_alive, connection.ping_at, connection.linger_until].into_iter().flatten().min();
+        let next =
+            [keep_alive, connection.ping_at, connection.linger_until, connection.expiry()].into_iter().flatten().min();
         if connection.timer == next {
             return;
         }
@@ -420,6 +425,9 @@ impl Shard {
                 _ => self.close(key, Close::Lost),
             }
             return;
+        }
+        if connection.expiry().is_some_and(|at| at <= now) {
+            return self.credentials_expired(key);
         }
         if connection.ping_at.is_some_and(|at| at <= now) {
             connection.ping_at = Some(now + connection.ping_every_ms);

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use holdfast_raft::{Ban, Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
+use crate::access::Access;
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Heirs;
 use crate::cluster::copies::inheriting::{Found, Life, Way};
@@ -99,6 +100,10 @@ pub enum Event {
     /// `shard` has caught up: those that waited for it read on.
     CaughtUp {
         shard: ShardId,
+    },
+    /// Passwords or keys have changed: who is connected is asked for again.
+    CredentialsChanged {
+        access: Arc<Access>,
     },
     /// Close every connection with this reason.
     CloseAll {

@@ -20,6 +20,7 @@ pub mod clock;
 mod connecting;
 mod connection;
 mod copying;
+mod credentials;
 mod exactly_once;
 mod flapping;
 mod from_peers;
@@ -429,6 +430,7 @@ impl Shard {
             Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
             Event::CloseSome { count, reason, elsewhere } => self.close_some(count, reason, elsewhere),
+            Event::CredentialsChanged { access } => self.judge_credentials(&access),
             Event::Inspect(question) => self.inspect(*question),
             Event::Banned(ban) => self.banned(&ban),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),

@@ -7,6 +7,7 @@
 
 mod bans;
 mod certificates;
+mod credentials;
 mod delivery;
 mod keep_alive;
 mod limits;

@@ -9,6 +9,7 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
     let (_, opened) = watch::channel(true);
     let shared = Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0)));
     let local = Local {
+        access: Arc::new(crate::access::Access::new(None).unwrap()),
         draining: Draining::new(shared.clone(), Vec::new(), crate::config::Shutdown::default()),
         shared,
         refusals: Arc::default(),
