@@ -6,6 +6,7 @@
 //! | `clients` | clients |
 //! | `cluster` | the cluster and who is in it |
 //! | `keys` | API keys |
+//! | `topics` | topics |
 //!
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
 
@@ -13,6 +14,7 @@ pub(super) mod about;
 pub(super) mod clients;
 pub(super) mod cluster;
 pub(super) mod keys;
+pub(super) mod topics;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -7,6 +7,8 @@
 //! | `cluster` | `cluster status`, `join`, `leave` and `force-leave` |
 //! | `health` | `health`, for scripts and containers |
 //! | `key` | `key add`, `list` and `rm` |
+//! | `history` | `client list --closed` and `client history` |
+//! | `topics` | `topic match` |
 //! | `table` | columns of text |
 //!
 //! Exit codes: 0 done, 1 the node said no, 2 wrong usage, 3 there is no node to ask.
@@ -16,11 +18,13 @@
 mod clients;
 mod cluster;
 mod health;
+mod history;
 pub(super) mod http;
 mod key;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -37,6 +41,7 @@ pub use clients::ClientArgs;
 pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
 pub use key::KeyArgs;
+pub use topics::TopicArgs;
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -163,6 +168,11 @@ fn tell(failure: Failure, json: bool, out: &mut dyn Write, err: &mut dyn Write) 
 /// Runs `holdfast client`.
 pub fn client(args: &ClientArgs) -> ExitCode {
     run(&args.admin, |asker, out| clients::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast topic`.
+pub fn topic(args: &TopicArgs) -> ExitCode {
+    run(&args.admin, |asker, out| topics::run(&args.command, asker, out))
 }
 
 /// Runs `holdfast cluster`.

@@ -59,6 +59,8 @@ enum Command {
     Client(admin::ClientArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
+    /// Find out who would receive a message
+    Topic(admin::TopicArgs),
     /// Ask a running node how it is
     Health(admin::HealthArgs),
     /// Publish messages
@@ -127,6 +129,7 @@ fn run(command: Command) -> ExitCode {
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
         Command::Key(args) => admin::key(&args),
+        Command::Topic(args) => admin::topic(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),

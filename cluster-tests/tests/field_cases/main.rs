@@ -6,6 +6,7 @@
 //! Read first: `wills.rs`.
 
 mod certificates;
+mod counting;
 mod delivery;
 mod keep_alive;
 mod limits;

@@ -16,6 +16,8 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
         opened,
         stopping,
         census: Default::default(),
+        sys: Default::default(),
+        others: Default::default(),
     };
     (local, stop)
 }
