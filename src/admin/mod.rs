@@ -114,6 +114,12 @@ pub trait Source: Send + Sync + 'static {
     /// One client and its subscriptions, wherever it is; `None` when it has no session.
     fn client(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::ClientDetail>, Trouble>>;
 
+    /// Connections of all nodes that have ended, the latest first.
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>>;
+
+    /// Who would receive a message of this topic, on all nodes.
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>>;
+
     /// Closes a client's connection, wherever it is; `None` when it has no session.
     fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::Kicked>, Trouble>>;
 
@@ -206,6 +212,17 @@ pub struct PageRequest {
     pub limit: usize,
     /// Only clients whose id is greater, by its bytes.
     pub after: Option<Arc<str>>,
+}
+
+/// Which connections that have ended are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClosedRequest {
+    /// 1 to [`PAGE_MAX`].
+    pub limit: usize,
+    /// Only those before this one.
+    pub after: Option<view::ClosedCursor>,
+    /// Only those of one client.
+    pub client_id: Option<Arc<str>>,
 }
 
 /// Why there is no answer, as the asker is told.

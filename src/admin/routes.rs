@@ -9,6 +9,7 @@
 //! | `keys` | API keys |
 //! | `messages` | what is retained, and what is published |
 //! | `nodes` | nodes, one that is emptied, and clients that are let go to others |
+//! | `topics` | topics |
 //!
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
 
@@ -19,6 +20,7 @@ pub(super) mod cluster;
 pub(super) mod keys;
 pub(super) mod messages;
 pub(super) mod nodes;
+pub(super) mod topics;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

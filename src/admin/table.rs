@@ -14,7 +14,7 @@ use axum::routing::{self, MethodRouter};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::routes::{about, access, clients, cluster, keys, messages, nodes};
+use super::routes::{about, access, clients, cluster, keys, messages, nodes, topics};
 
 /// How far a caller may go; each may what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -197,6 +197,19 @@ pub(super) const TABLE: &[Route] = &[
     ]),
     read("/api/v1/clients", "The clients of all nodes, in the order of their ids", || routing::get(clients::list))
         .query(PAGE),
+    read("/api/v1/connections", "Connections of all nodes that have ended, the latest first", || {
+        routing::get(clients::closed)
+    })
+    .query(&[
+        must("state", Kind::Text, "closed"),
+        may("client", Kind::Text, "Only those of this client id"),
+        may("limit", Kind::Number, "So many and no more: 1 to 1000"),
+        may("after", Kind::Text, "Begin behind this one: `next` of the page before"),
+    ]),
+    read("/api/v1/topics/match", "Who would receive a message of a topic, on which node and by which filter", || {
+        routing::get(topics::matches)
+    })
+    .query(&[must("topic", Kind::Text, "A topic name, without wildcards")]),
     read("/api/v1/clients/{id}", "One client and its subscriptions, wherever it is", || routing::get(clients::show)),
     change(Method::Post, "/api/v1/clients/{id}/kick", "Close the connection of a client", || {
         routing::post(clients::kick)

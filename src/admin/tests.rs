@@ -64,6 +64,15 @@ impl Source for Known {
         Box::pin(async move { Ok((&*client_id == "a/b").then(found)) })
     }
 
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        let next = asked.after.map(|after| format!("{after} {} {:?}", asked.limit, asked.client_id));
+        Box::pin(async move { Ok(view::ClosedPage { next, ..view::ClosedPage::default() }) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move { Ok(view::Matches { topic: topic.to_string(), ..view::Matches::default() }) })
+    }
+
     fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<Kicked>, Trouble>> {
         let kicked = Kicked { client_id: client_id.to_string(), node: "n1".to_owned(), was_connected: true };
         Box::pin(async move { Ok((&*client_id == "a/b").then_some(kicked)) })
@@ -206,6 +215,21 @@ async fn a_node_that_starts_is_alive_and_not_ready() {
     for path in ["/health/live", "/health/ready", "/health/startup", "/health/cluster", "/livez", "/readyz", "/healthz"]
     {
         assert_eq!(get(&port, path).await.0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn ended_connections_and_matches_are_asked_for_with_what_was_said() {
+    let (port, _) = begun();
+    let (status, answer) = get(&port, "/api/v1/connections?state=closed&after=12.3.n.1&limit=5&client=a").await;
+    assert!(status == 200 && answer.contains(r#""next":"12.3.n.1 5 Some(\"a\")""#), "{answer}");
+    for query in ["", "?state=open", "?state=closed&after=1.2", "?state=closed&limit=0"] {
+        assert_eq!(get(&port, &format!("/api/v1/connections{query}")).await.0, 400, "{query}");
+    }
+    let (status, answer) = get(&port, "/api/v1/topics/match?topic=a%2Fb").await;
+    assert!(status == 200 && answer.contains(r#""topic":"a/b""#), "{answer}");
+    for topic in ["", "?topic=", "?topic=a%2F%23", "?topic=%2B"] {
+        assert_eq!(get(&port, &format!("/api/v1/topics/match{topic}")).await.0, 400, "{topic}");
     }
 }
 

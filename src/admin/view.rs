@@ -413,3 +413,92 @@ pub struct AuditPage {
     /// What to say as `after` for those before them; `None` at the end.
     pub next: Option<u64>,
 }
+
+/// A connection that has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedConnection {
+    pub client_id: String,
+    /// The name of the node, and the number that the connection has there.
+    pub node: String,
+    pub number: u64,
+    pub user_name: Option<String>,
+    pub peer: String,
+    pub listener: String,
+    pub version: String,
+    /// When its socket was accepted, and when it was over, in milliseconds since 1970.
+    pub accepted_at_ms: u64,
+    pub closed_at_ms: u64,
+    /// Of a fixed set, as in the metrics; `lost` for one that vanished without a DISCONNECT.
+    pub reason: String,
+    /// The rule that was broken, or what the client was told; perhaps empty.
+    pub detail: String,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl ClosedConnection {
+    /// What connections of all nodes are ordered by, and by what the next page begins.
+    pub fn cursor(&self) -> ClosedCursor {
+        ClosedCursor { closed_at_ms: self.closed_at_ms, number: self.number, node: self.node.clone() }
+    }
+}
+
+/// A place among the connections that have ended: later ones are greater.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClosedCursor {
+    pub closed_at_ms: u64,
+    pub number: u64,
+    pub node: String,
+}
+
+impl std::fmt::Display for ClosedCursor {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{}.{}", self.closed_at_ms, self.number, self.node)
+    }
+}
+
+impl std::str::FromStr for ClosedCursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.splitn(3, '.');
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).ok_or(());
+        let (closed_at_ms, number) = (number()?, number()?);
+        Ok(ClosedCursor { closed_at_ms, number, node: parts.next().ok_or(())?.to_owned() })
+    }
+}
+
+/// Some connections that have ended, the latest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedPage {
+    pub closed: Vec<ClosedConnection>,
+    /// What to say as `after` for the next page; `None` at the end.
+    pub next: Option<String>,
+    /// Names of nodes that did not answer.
+    pub missing: Vec<String>,
+}
+
+/// Who would receive a message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matches {
+    pub topic: String,
+    /// One for each subscription that matches, in the order of the client ids.
+    pub receivers: Vec<Receiver>,
+    /// Whether there are more.
+    pub truncated: bool,
+    /// Names of nodes that did not answer.
+    pub missing: Vec<String>,
+}
+
+/// A subscription that matches.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Receiver {
+    pub client_id: String,
+    pub node: String,
+    pub filter: String,
+    /// The name of its share group: one connected member of the group, on whatever node, gets the message.
+    pub share: Option<String>,
+    pub qos: u8,
+    pub connected: bool,
+}

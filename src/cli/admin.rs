@@ -12,6 +12,8 @@
 //! | `node` | `node list`, `show`, `drain` and `undrain` |
 //! | `retained` | `retained list`, `get`, `put`, `rm`, `export` and `import`; `publish` |
 //! | `rebalance` | `cluster rebalance plan`, `start` and `stop` |
+//! | `history` | `client list --closed` and `client history` |
+//! | `topics` | `topic match` |
 //! | `table` | columns of text |
 //!
 //! Exit codes: 0 done, 1 the node said no, 2 wrong usage, 3 there is no node to ask.
@@ -23,6 +25,7 @@ mod ban;
 mod clients;
 mod cluster;
 mod health;
+mod history;
 pub(super) mod http;
 mod key;
 mod node;
@@ -31,6 +34,7 @@ mod retained;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -51,6 +55,7 @@ pub use health::HealthArgs;
 pub use key::KeyArgs;
 pub use node::NodeArgs;
 pub use retained::{PublishArgs, RetainedArgs};
+pub use topics::TopicArgs;
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -187,6 +192,11 @@ pub fn acl(args: &AclArgs) -> ExitCode {
 /// Runs `holdfast ban`.
 pub fn ban(args: &BanArgs) -> ExitCode {
     run(&args.admin, |asker, out| ban::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast topic`.
+pub fn topic(args: &TopicArgs) -> ExitCode {
+    run(&args.admin, |asker, out| topics::run(&args.command, asker, out))
 }
 
 /// Runs `holdfast cluster`.

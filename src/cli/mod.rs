@@ -69,6 +69,8 @@ enum Command {
     Acl(admin::AclArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
+    /// Find out who would receive a message
+    Topic(admin::TopicArgs),
     /// Ask a running node how it is
     Health(admin::HealthArgs),
     /// Publish messages
@@ -142,6 +144,7 @@ fn run(command: Command) -> ExitCode {
         Command::Ban(args) => admin::ban(&args),
         Command::Acl(args) => admin::acl(&args),
         Command::Key(args) => admin::key(&args),
+        Command::Topic(args) => admin::topic(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),

@@ -3,7 +3,9 @@
 //! [`Local`] speaks for this node alone, whoever else there is; [`Alone`] is the whole answer of a node without a cluster, and `cluster::admin_source` that of a node with one. A shard is asked for one slice
 //! after the other, never for two at a time by one request, and every answer has a deadline: a shard that hangs holds up nobody but the asker.
 
-use std::sync::Arc;
+mod looking_back;
+
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot, watch};
@@ -15,7 +17,8 @@ use holdfast_storage::{Figures, Storage};
 use crate::access::Access;
 use crate::access::acl::{Action, Decision, Subject};
 use crate::admin::{
-    self, Exposition, Kind, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, view,
+    self, ClosedRequest, Exposition, Kind, PAGE_MAX, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest,
+    Soon, Source, Trouble, pages, view,
 };
 use crate::metrics::Refusals;
 use crate::mqtt::ProtocolVersion;
@@ -28,6 +31,7 @@ use crate::subscriptions::ShardId;
 use super::control::StandalonePlane;
 use super::draining::Draining;
 use super::process_figures;
+use super::sys_topics::{Numbers, Others};
 
 /// How long a shard may take for one slice of an answer.
 const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,6 +63,9 @@ pub(super) struct Local {
     /// When the queues were last counted, and what was found.
     pub census: Mutex<Option<(u64, Vec<Census>)>>,
     pub draining: Arc<Draining>,
+    /// What `$SYS` last said of this node, and how the others are asked for theirs; nothing on a node that is alone.
+    pub sys: parking_lot::Mutex<Numbers>,
+    pub others: OnceLock<Box<dyn Others>>,
 }
 
 impl Local {
@@ -284,7 +291,7 @@ impl Local {
     }
 
     /// What the queues of each shard hold. A shard that does not answer in time is not in it.
-    async fn census(&self) -> Vec<Census> {
+    pub(super) async fn census(&self) -> Vec<Census> {
         let mut last = self.census.lock().await;
         let now = self.shared.clock.now();
         if let Some((at, found)) = &*last
@@ -385,6 +392,17 @@ fn not_clustered<T>() -> Result<T, Trouble> {
 }
 
 impl Source for Alone {
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        Box::pin(async move { Ok(self.local.closed(&asked)) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move {
+            let found = self.local.topic_match(topic).await?;
+            Ok(pages::merge_matches(found.topic.clone(), vec![found], PAGE_MAX))
+        })
+    }
+
     fn live(&self) -> Vec<view::Check> {
         self.local.live()
     }

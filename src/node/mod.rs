@@ -18,6 +18,7 @@ mod durable;
 mod messages;
 mod process_figures;
 mod shards;
+mod sys_load;
 mod sys_topics;
 
 use std::io;
@@ -184,7 +185,10 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
     let local = Arc::new(local(config, &parts, (&opened, &stopping)));
-    let membership = runtime.block_on(plane.begin(config, &parts, alone, (local, &admin_port), open))?;
+    let membership = runtime.block_on(plane.begin(config, &parts, alone, (local.clone(), &admin_port), open))?;
+    if !config.sys.interval.is_zero() {
+        tokio::spawn(sys_topics::run(local, config.sys.interval));
+    }
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
     if let Some(membership) = &membership {
@@ -241,6 +245,8 @@ fn local(
         stopping: stopping.clone(),
         census: Default::default(),
         draining: parts.draining.clone(),
+        sys: Default::default(),
+        others: Default::default(),
     }
 }
 
@@ -363,6 +369,7 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         acl: Default::default(),
         denial_expels: config.acl.deny_action == config::DenyAction::Disconnect,
         metrics: Metrics::new(shards),
+        closed: Default::default(),
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
@@ -539,14 +546,6 @@ async fn supervise(
     tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
     tokio::spawn(parts.draining.clone().measure());
-    if !config.sys.interval.is_zero() {
-        tokio::spawn(sys_topics::run(
-            parts.shared.clone(),
-            parts.refusals.clone(),
-            parts.storage.clone(),
-            config.sys.interval,
-        ));
-    }
     for bound in &parts.listeners {
         if let Some(tls) = &bound.tls {
             tokio::spawn(tls.clone().watch(stopping.clone()));

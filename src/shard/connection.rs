@@ -14,10 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::access::Identity;
 use crate::byte_stream::ByteStream;
 use crate::limits;
-use crate::mqtt::{Disconnect, Packet, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::mqtt::{Disconnect, Packet, PacketType, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::{Answer, Wire};
 use crate::subscriptions::SessionKey;
 
+use super::closing::{Ended, Totals};
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::keeping::Due;
@@ -93,6 +94,9 @@ pub(super) struct Connection {
     pub accepted_at: u64,
     /// Counts the connection at its listener.
     pub listener: ListenerSlot,
+    pub totals: Totals,
+    /// Why it ends, once it does.
+    pub ended: Option<Ended>,
 }
 
 impl Connection {
@@ -215,7 +219,9 @@ impl Shard {
         for _ in 0..FLUSHES_PER_TURN {
             let connection = &mut self.connections[key as usize];
             let sent = &self.shared.metrics.shards[usize::from(self.id)].bytes_sent;
+            let before = sent.get();
             let flushed = connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool, sent);
+            connection.totals.bytes_out += sent.get().wrapping_sub(before);
             lost = matches!(flushed, Poll::Ready(Err(_)));
             again = matches!(flushed, Poll::Ready(Ok(()))) && self.pump(key);
             if !again {
@@ -283,7 +289,7 @@ impl Shard {
                 return;
             }
             State::Open { session } => {
-                self.log_close(key, close);
+                self.note_end(key, close);
                 self.leave_and_close(key, session, close);
             }
         }
@@ -313,6 +319,7 @@ impl Shard {
 
     /// Tells the client why, as far as its version can say it, and gives it [`limits::CLOSE_LINGER_MS`] to read that.
     pub(super) fn begin_closing(&mut self, key: ConnectionKey, close: Close) {
+        self.note_end(key, close);
         if close == Close::Lost {
             self.remove(key);
             return;
@@ -328,6 +335,7 @@ impl Shard {
             Close::ByServer { reason, what } => {
                 connection.stream.set_close_reason(reason);
                 if connection.version.is_v5() {
+                    self.shared.metrics.shards[usize::from(self.id)].packet_sent(PacketType::Disconnect as usize);
                     let words = (what, &*self.elsewhere);
                     write_disconnect(reason, words, connection.packet_size_max, connection.outbox.buffer());
                 }
@@ -383,11 +391,11 @@ impl Shard {
         if let Some(at) = connection.timer {
             self.timers.disarm(at, key);
         }
-        if let Some(waker) = connection.waker {
-            waker.wake();
+        if let Some(waker) = &connection.waker {
+            waker.wake_by_ref();
         }
         self.metrics().connections.sub(1);
-        self.metrics().connections_closed.add(1);
+        self.count_end(&connection);
     }
 
     /// Arms the connection's timer for whatever comes first.

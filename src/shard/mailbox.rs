@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
@@ -23,6 +24,7 @@ use crate::cluster::copies::looking::Outlook;
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
+use crate::metrics::SAMPLED_ONE_IN;
 use crate::mqtt::{Message, MessageId, ReasonCode};
 use crate::session::Seen;
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
@@ -305,6 +307,9 @@ struct Contents {
     events: Vec<Event>,
     messages: usize,
     bytes: usize,
+    /// Messages that the mailbox has had, and since when the one waits that is timed: one of [`SAMPLED_ONE_IN`].
+    messages_total: u64,
+    timed: Option<Instant>,
     /// Shards that wait until this mailbox is empty again, one bit each.
     waiting: u64,
 }
@@ -360,13 +365,13 @@ impl Mailbox {
         }
     }
 
-    /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each.
-    pub fn take(&self, each: impl FnMut(Event)) -> u64 {
+    /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each, and since when a message that is timed has waited.
+    pub fn take(&self, each: impl FnMut(Event)) -> (u64, Option<Instant>) {
         let mut contents = self.contents.lock();
         contents.messages = 0;
         contents.bytes = 0;
         contents.events.drain(..).for_each(each);
-        std::mem::take(&mut contents.waiting)
+        (std::mem::take(&mut contents.waiting), contents.timed.take())
     }
 
     /// Whether a message waits.
@@ -391,6 +396,10 @@ impl Contents {
         let bytes = event.message_bytes();
         if bytes > 0 {
             self.messages += 1;
+            self.messages_total += 1;
+            if self.messages_total.is_multiple_of(SAMPLED_ONE_IN) && self.timed.is_none() {
+                self.timed = Some(Instant::now());
+            }
             self.bytes += bytes;
         }
         self.events.push(event);
@@ -415,7 +424,8 @@ mod tests {
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));
         let mut events = Vec::new();
-        assert_eq!(mailbox.take(|event| events.push(event)), 1 << 3);
+        let (waiting, since) = mailbox.take(|event| events.push(event));
+        assert_eq!((waiting, since.is_some()), (1 << 3, true), "one of the many is timed");
         assert_eq!(events.len(), limits::MAILBOX_MESSAGES_HIGH);
         batch.push(message());
         assert!(!mailbox.push_batch(3, &mut batch));

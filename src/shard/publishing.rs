@@ -171,7 +171,9 @@ impl Shard {
         if !self.repeats(outgoing) {
             matched |= self.deliver(outgoing);
         }
-        matched |= self.send_to_peers(outgoing, name);
+        // What a node says of all nodes, each of them says.
+        let is_of_all = outgoing.publisher.is_empty() && outgoing.topic.starts_with("$SYS/broker/");
+        matched |= !is_of_all && self.send_to_peers(outgoing, name);
         matched |= self.send_to_shares(outgoing);
         if matched {
             return Routed::Matched;

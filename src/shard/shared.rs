@@ -21,6 +21,7 @@ use crate::session;
 use crate::subscriptions::{ClusterIndex, NodeIndex, ShardId};
 
 use super::clock::Clock;
+use super::closing::ClosedConnections;
 use super::grant::Grant;
 use super::mailbox::Mailbox;
 use super::{Deadlines, FlappingRules, Unsettled};
@@ -49,6 +50,8 @@ pub struct Shared {
     /// Whether who does what it may not loses its connection.
     pub denial_expels: bool,
     pub metrics: Metrics,
+    /// The connections that have ended.
+    pub closed: ClosedConnections,
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,

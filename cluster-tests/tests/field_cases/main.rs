@@ -7,6 +7,7 @@
 
 mod bans;
 mod certificates;
+mod counting;
 mod credentials;
 mod delivery;
 mod keep_alive;

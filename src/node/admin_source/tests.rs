@@ -19,6 +19,8 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
         opened,
         stopping,
         census: Default::default(),
+        sys: Default::default(),
+        others: Default::default(),
     };
     (local, stop)
 }

@@ -17,10 +17,12 @@ use holdfast_raft::{Ban, Command, Group, LeaveError, NodeId};
 
 use crate::access::acl::{Action, Decision, Subject};
 use crate::admin::{
-    Exposition, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source, Trouble, pages, view,
+    ClosedRequest, Exposition, PAGE_MAX, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source,
+    Trouble, pages, view,
 };
 use crate::link::Links;
 use crate::node::admin_source::{Local, ban_outcome};
+use crate::node::sys_topics::{Numbers, Others};
 
 use super::departure::{Departure, no_quorum};
 use super::figures;
@@ -155,6 +157,37 @@ impl Clustered {
         let (own, mut parts) = tokio::join!(own, join_all(pages));
         parts.push(own);
         pages::merge(parts, asked.limit)
+    }
+
+    async fn all_closed(&self, asked: ClosedRequest) -> view::ClosedPage {
+        let limit = asked.limit;
+        let question = Question::Closed {
+            limit: limit as u32,
+            after: asked.after,
+            client_id: asked.client_id.as_deref().map(str::to_owned),
+        };
+        let answers = self.ask_all(question).await.into_iter().map(|(name, answer)| match answer {
+            Some(Answer::Closed(page)) => page,
+            _ => view::ClosedPage { missing: vec![name], ..view::ClosedPage::default() },
+        });
+        pages::merge_closed(answers.collect(), limit)
+    }
+
+    async fn all_matches(&self, topic: Arc<str>) -> view::Matches {
+        let question = Question::Match { topic: topic.to_string() };
+        let answers = self.ask_all(question).await.into_iter().map(|(name, answer)| match answer {
+            Some(Answer::Match(found)) => found,
+            _ => view::Matches { missing: vec![name], ..view::Matches::default() },
+        });
+        pages::merge_matches(topic.to_string(), answers.collect(), PAGE_MAX)
+    }
+
+    /// What each node says, this one too, by its name.
+    async fn ask_all(&self, question: Question) -> Vec<(String, Option<Answer>)> {
+        let mut nodes = self.others();
+        nodes.push(Other { id: self.local.shared.node, name: self.local.name.clone() });
+        let answers = join_all(nodes.iter().map(|node| self.questions.ask(node.id, question.clone()))).await;
+        nodes.iter().map(|node| node.name.to_string()).zip(answers).collect()
     }
 
     /// Asks the node that has the session and, if it does not know it, all others: it may just be moving, or the state may not have come here yet.
@@ -312,6 +345,26 @@ fn knows(group: &Group, node: &str) -> bool {
 /// How long a change of the bans waits for the cluster to agree.
 const BAN_WAIT: Duration = Duration::from_secs(5);
 
+/// The other nodes, asked for their `$SYS` numbers.
+pub(super) struct SysOthers {
+    pub plane: Arc<ClusterPlane>,
+    pub questions: Arc<Questions>,
+}
+
+impl Others for SysOthers {
+    fn numbers(&self) -> Soon<'_, Vec<Numbers>> {
+        Box::pin(async {
+            let linked = self.plane.links().map(Links::linked).unwrap_or_default();
+            let answers = join_all(linked.iter().map(|node| self.questions.ask(*node, Question::Sys))).await;
+            let numbers = answers.into_iter().filter_map(|answer| match answer {
+                Some(Answer::Sys(numbers)) => Some(numbers),
+                _ => None,
+            });
+            numbers.collect()
+        })
+    }
+}
+
 impl Source for Clustered {
     fn live(&self) -> Vec<view::Check> {
         self.local.live()
@@ -371,6 +424,14 @@ impl Source for Clustered {
             })
             .await
         })
+    }
+
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        Box::pin(async move { Ok(self.all_closed(asked).await) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move { Ok(self.all_matches(topic).await) })
     }
 
     fn join(&self, address: String) -> Soon<'_, Result<(), Trouble>> {

@@ -54,7 +54,7 @@ pub(super) use departure::note_left;
 pub(super) use plane::ClusterPlane;
 
 use super::admin_source::Local;
-use admin_source::Clustered;
+use admin_source::{Clustered, SysOthers};
 use departure::Departure;
 use life::{Life, Stage};
 use neighbours::Neighbours;
@@ -191,6 +191,9 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
         stage,
         started: AtomicBool::new(false),
     };
+    let others = SysOthers { plane: (*plane).clone(), questions: questions.clone() };
+    // A node begins once.
+    let _ = local.others.set(Box::new(others));
     if let Some(port) = port {
         port.begin(Arc::new(source));
     }
