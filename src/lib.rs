@@ -15,7 +15,7 @@
 //! | 6 | [`shard`] | the event loop of one core |
 //! | 7 | [`listener`] [`admin`] | sockets, TLS, WebSocket, CONNECT; health, metrics and commands over HTTP |
 //! | 8 | [`node`] | start and recovery, supervision, end |
-//! | 9 | [`cli`] | `holdfast serve`, `dev`, `pub`, `sub`, `cluster`, `client`, `key`, `health`, `config`, `passwd`, `data` |
+//! | 9 | [`cli`] | `holdfast serve`, `dev`, `pub`, `sub`, `cluster`, `client`, `topic`, `ban`, `acl`, `key`, `node`, `retained`, `publish`, `health`, `config`, `passwd`, `data` |
 //!
 //! The control state (session leases, routes, Wills) is the crate `holdfast-raft`; the data directory is `holdfast-storage`: one journal, to which all shards hand in what they write
 //! down, and one thread that writes and syncs it for all of them.

@@ -138,6 +138,9 @@ pub const REPLAY_TOPICS_MIN: usize = 64;
 /// Sessions that a shard examines for one question of others.
 pub const INSPECTED_PER_EVENT: usize = 1_000;
 
+/// Subscriptions that a shard looks through for one question of who would receive a message.
+pub const MATCHED_PER_EVENT: usize = 100_000;
+
 /// Bytes of memory that the copies of the sessions of one shard of another node take, from which on nothing more is taken from it: more than the shard itself could hold.
 pub const COPIED_BYTES_MAX: usize = 8 << 30;
 

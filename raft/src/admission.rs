@@ -15,7 +15,7 @@ use openraft::{EntryPayload, Membership};
 use thiserror::Error;
 
 use crate::batcher::{BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX};
-use crate::command::{Command, LeaseWill, ShareRoute};
+use crate::command::{BanTarget, Command, LeaseWill, ShareRoute};
 use crate::entry::{Batch, Entry, LogId, Member, SnapshotMeta, TypeConfig, Vote};
 use crate::state::CHUNK_BYTES_MAX;
 use crate::state_machine::decode_commands;
@@ -108,9 +108,21 @@ fn command(command: &Command) -> Judged {
         | Command::WillDone { client, .. } => client_id(client),
         Command::Routes { add, remove } => add.iter().chain(remove).try_for_each(filter),
         Command::ShareRoutes { set, remove } => set.iter().map(|(route, _)| route).chain(remove).try_for_each(share),
+        Command::Ban { ban } => {
+            ban_target(&ban.target)?;
+            length("the reason of a ban", &ban.reason, REASON_BYTES_MAX)
+        }
+        Command::Unban { target } => ban_target(target),
         Command::Register { name, .. } => length("a node's name", name, NAME_BYTES_MAX),
         // Numbers only.
         _ => Ok(()),
+    }
+}
+
+fn ban_target(target: &BanTarget) -> Judged {
+    match target {
+        BanTarget::ClientId(text) | BanTarget::UserName(text) => length("whom a ban is about", text, TEXT_BYTES_MAX),
+        BanTarget::Addresses { len, .. } => many("the bits of an address", usize::from(*len), 128),
     }
 }
 

@@ -152,6 +152,33 @@ pub enum Command {
     /// The node holds the lease, without connection since that of `epoch`, and has nothing of the session: it goes back to
     /// the dead node from which it was inherited, or ends as if it had expired.
     Lost { client: ClientId, epoch: SessionEpoch },
+    /// Nobody lets in whom the ban is about.
+    Ban { ban: Ban },
+    /// That ban is taken back.
+    Unban { target: BanTarget },
+}
+
+/// Whom a ban is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum BanTarget {
+    ClientId(Arc<str>),
+    UserName(Arc<str>),
+    /// All addresses that begin with the first `len` bits of `prefix`, whose other bits are 0. Those of IPv4 are mapped into IPv6 (`::ffff:0:0/96`).
+    Addresses {
+        prefix: u128,
+        len: u8,
+    },
+}
+
+/// Whom no node lets in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ban {
+    pub target: BanTarget,
+    /// When it was made, in milliseconds since the Unix epoch, by the clock of the node that was asked for it.
+    pub since_ms: u64,
+    /// When it ends, by the clock of each node. `None`: never.
+    pub until_ms: Option<u64>,
+    pub reason: Arc<str>,
 }
 
 /// Who proposes.
@@ -256,6 +283,10 @@ pub enum Refusal {
     /// For a `Settle`: worth another try when [`Effect::Closed`] of the claim comes.
     #[error("the holder has not said how the connection ended that the claim closes")]
     Closing,
+    #[error("there are as many bans as there can be")]
+    TooManyBans,
+    #[error("there is no such ban")]
+    UnknownBan,
 }
 
 /// What has to happen because of a command. Every node is given all effects, and picks what concerns it.
@@ -324,6 +355,13 @@ pub enum Effect {
         epoch: SessionEpoch,
         holder: NodeId,
         by: NodeId,
+    },
+    /// From now on, or in another form.
+    Banned {
+        ban: Ban,
+    },
+    Unbanned {
+        target: BanTarget,
     },
     RouteAdded {
         filter: Arc<str>,

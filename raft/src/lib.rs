@@ -50,8 +50,8 @@ mod wire;
 pub use admission::{NAME_BYTES_MAX, TEXT_BYTES_MAX, WILL_BYTES_MAX};
 pub use batcher::Ticket;
 pub use command::{
-    Applied, AppliedProposal, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage, LeaseWill, NodeId,
-    Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
+    Applied, AppliedProposal, Ban, BanTarget, ClientId, Command, Effect, Incarnation, LeaseChange, LeaseImage,
+    LeaseWill, NodeId, Origin, Outcome, Proposal, Refusal, SessionEpoch, ShareMembers, ShareRoute, WillFate,
 };
 pub use group::{
     AskFitness, Complaints, Fitness, Group, LeaveError, MemberView, Options, RegisterError, StartError, Status,
@@ -59,5 +59,5 @@ pub use group::{
 pub use network::Network;
 pub use seat::{AppliedEntry, Audience};
 pub use standalone::Standalone;
-pub use state::{Claim, ControlState, Counts, Estate, HeirsView, NodeView, Session, SnapshotError, heir_of};
+pub use state::{BANS_MAX, Claim, ControlState, Counts, Estate, HeirsView, NodeView, Session, SnapshotError, heir_of};
 pub use wire::{Lane, MESSAGE_BYTES_MAX};

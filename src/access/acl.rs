@@ -264,7 +264,7 @@ pub struct Answer {
 }
 
 /// An answer with its reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     pub allowed: bool,
     /// The rule that decided, as it is written; empty if none did.

@@ -142,14 +142,23 @@ impl PasswordFile {
         self.users.is_empty()
     }
 
-    /// The user's name if this is the user's password. Hashes once, whether the user exists or not.
-    pub(super) fn verify(&self, user_name: &str, password: Option<&[u8]>) -> Option<Arc<str>> {
-        let found = self.users.get_key_value(user_name).and_then(|(name, index)| match &self.lines[*index] {
+    fn find(&self, user_name: &str) -> Option<(&Arc<str>, &PasswordHash)> {
+        self.users.get_key_value(user_name).and_then(|(name, index)| match &self.lines[*index] {
             Line::User(_, hash) => Some((name, hash)),
             Line::Other(_) => None,
-        });
+        })
+    }
+
+    /// A number that is another one when the user's password is. `None`: no such user.
+    pub(super) fn number_of(&self, user_name: &str) -> Option<u64> {
+        self.find(user_name).map(|(_, hash)| hash.number())
+    }
+
+    /// The user's name, and the number of its password, if this is the password. Hashes once, whether the user exists or not.
+    pub(super) fn verify(&self, user_name: &str, password: Option<&[u8]>) -> Option<(Arc<str>, u64)> {
+        let found = self.find(user_name);
         match (found, &self.decoy) {
-            (Some((name, hash)), _) => hash.verify(password?).then(|| Arc::clone(name)),
+            (Some((name, hash)), _) => hash.verify(password?).then(|| (Arc::clone(name), hash.number())),
             (None, Some(decoy)) => {
                 decoy.verify(password?);
                 None

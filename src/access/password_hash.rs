@@ -125,6 +125,12 @@ impl PasswordHash {
         PasswordHash { form: self.form, salt, hash: vec![0; self.hash.len()] }
     }
 
+    /// A number that another hash does not have, in all likelihood.
+    pub(super) fn number(&self) -> u64 {
+        let hash = digest::digest(&digest::SHA256, self.to_string().as_bytes());
+        hash.as_ref()[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// What checking it costs, in one number that orders hashes of different forms near enough.
     pub(super) fn cost(&self) -> u64 {
         match self.form {

@@ -1,15 +1,18 @@
-//! The text format of Prometheus, version 0.0.4: families of samples, each with its help and type. Every name has the prefix `holdfast_`, but for those that
+//! The text format of Prometheus, version 0.0.4, or OpenMetrics 1.0 for who asks for that: families of samples, each with its help and type. Every name has the prefix `holdfast_`, but for those that
 //! every program has, which begin with `process_`.
 //!
 //! Labels are few and their values bounded: names of nodes, listeners, reasons; never a client id, a user name or a topic.
 
 use std::fmt::Write as _;
 
+use crate::metrics::{BOUNDS_US, Histogram};
+
 /// What a family is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 impl Kind {
@@ -17,6 +20,7 @@ impl Kind {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         }
     }
 }
@@ -29,10 +33,21 @@ pub struct Exposition {
     family: &'static str,
     /// `node="name"`, perhaps empty.
     shared: String,
+    is_open: bool,
 }
 
 impl Exposition {
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
+    pub const OPEN_CONTENT_TYPE: &'static str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    /// One in the format that a request accepts, by its header `Accept`.
+    pub fn accepted_by(accept: &str) -> Exposition {
+        Exposition { is_open: accept.contains("application/openmetrics-text"), ..Exposition::default() }
+    }
+
+    pub fn content_type(&self) -> &'static str {
+        if self.is_open { Self::OPEN_CONTENT_TYPE } else { Self::CONTENT_TYPE }
+    }
 
     /// The label `node` of all samples that follow.
     pub fn set_node(&mut self, name: &str) {
@@ -46,6 +61,8 @@ impl Exposition {
         self.family = name;
         // Writing to a String does not fail.
         let prefix = prefix(name);
+        let counted = name.strip_suffix("_total").filter(|_| self.is_open && kind == Kind::Counter);
+        let name = counted.unwrap_or(name);
         let _ = writeln!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {}", kind.word());
         self
     }
@@ -57,7 +74,11 @@ impl Exposition {
 
     /// A sample of the family that was begun last.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
-        let _ = write!(self.text, "{}{}", prefix(self.family), self.family);
+        self.write("", labels, value)
+    }
+
+    fn write(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
+        let _ = write!(self.text, "{}{}{suffix}", prefix(self.family), self.family);
         let mut all = self.shared.clone();
         for (name, value) in labels {
             write_label(&mut all, name, value);
@@ -69,8 +90,28 @@ impl Exposition {
         self
     }
 
+    /// Samples of the histogram that was begun last, summed over several of one kind.
+    pub fn histogram<'h>(&mut self, labels: &[(&str, &str)], each: impl Iterator<Item = &'h Histogram>) -> &mut Self {
+        let (mut counts, mut sum_us) = ([0_u64; BOUNDS_US.len() + 1], 0_u64);
+        for (more, us) in each.map(Histogram::read) {
+            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+            sum_us += us;
+        }
+        let mut below = 0;
+        for (count, bound) in counts.iter().zip(BOUNDS_US.map(Some).into_iter().chain([None])) {
+            below += count;
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |us| (us as f64 / 1e6).to_string());
+            self.write("_bucket", &[labels, &[("le", bound.as_str())][..]].concat(), below as f64);
+        }
+        self.write("_sum", labels, sum_us as f64 / 1e6);
+        self.write("_count", labels, below as f64)
+    }
+
     /// The whole text.
-    pub fn finish(self) -> String {
+    pub fn finish(mut self) -> String {
+        if self.is_open {
+            self.text.push_str("# EOF\n");
+        }
         self.text
     }
 }
@@ -98,6 +139,29 @@ fn write_label(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buckets_count_all_that_is_shorter_and_openmetrics_has_an_end() {
+        let (one, other) = (Histogram::default(), Histogram::default());
+        [10, 20_000].into_iter().for_each(|us| one.observe_us(us));
+        other.observe_us(20_000_000);
+        let mut out = Exposition::accepted_by("text/html, application/openmetrics-text;version=1.0.0");
+        assert_eq!(out.content_type(), Exposition::OPEN_CONTENT_TYPE);
+        out.family("a_seconds", Kind::Histogram, "Times.").histogram(&[("stage", "x")], [&one, &other].into_iter());
+        out.family("b_total", Kind::Counter, "Things.").sample(&[], 1.0);
+        let text = out.finish();
+        assert!(text.starts_with("# HELP holdfast_a_seconds Times.\n# TYPE holdfast_a_seconds histogram\n"), "{text}");
+        for line in [
+            "holdfast_a_seconds_bucket{stage=\"x\",le=\"0.000025\"} 1\n",
+            "holdfast_a_seconds_bucket{stage=\"x\",le=\"0.05\"} 2\n",
+            "holdfast_a_seconds_bucket{stage=\"x\",le=\"+Inf\"} 3\nholdfast_a_seconds_sum{stage=\"x\"} 20.02001\n",
+            "holdfast_a_seconds_count{stage=\"x\"} 3\n",
+            "# TYPE holdfast_b counter\nholdfast_b_total 1\n# EOF\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert_eq!(Exposition::accepted_by("*/*").content_type(), Exposition::CONTENT_TYPE);
+    }
 
     #[test]
     fn families_have_help_type_and_labels() {

@@ -4,8 +4,11 @@ use std::sync::atomic::Ordering;
 
 use super::view;
 use super::{Exposition, Kind};
+use crate::access::Method;
 use crate::access::acl::Action;
-use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals, ShardMetrics};
+use crate::metrics::{
+    AuthCounts, AuthResult, CloseReason, DropReason, Metrics, PACKETS, RefusalGroup, Refusals, STAGES, ShardMetrics,
+};
 use crate::shard::greeted::ListenerState;
 
 use Kind::{Counter, Gauge};
@@ -83,11 +86,16 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
     sum("connections_accepted_total", Counter, "Connections that came to a shard.", |shard| {
         &shard.connections_accepted
     });
-    sum("connections_closed_total", Counter, "Connections that ended.", |shard| &shard.connections_closed);
+    sum("connections_flapping_total", Counter, "Connections of clients that came and went too often.", |shard| {
+        &shard.connections_flapping
+    });
     sum("protocol_errors_total", Counter, "Connections that were closed for what they sent.", |shard| {
         &shard.protocol_errors
     });
     sum("sessions_ended_total", Counter, "Sessions that ended.", |shard| &shard.sessions_ended);
+    sum("sessions_expired_total", Counter, "Sessions whose Session Expiry Interval was over.", |shard| {
+        &shard.sessions_expired
+    });
     sum(
         "sessions_taken_over_total",
         Counter,
@@ -103,10 +111,22 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
         "Times that a shard stopped reading because another one was behind.",
         |shard| &shard.mailbox_stalls,
     );
-    sum("packets_received_total", Counter, "Packets from clients.", |shard| &shard.packets_received);
+    closes(out, metrics);
     traffic(out, metrics);
+    durations(out, metrics);
     sessions(out, metrics);
     acl_checks(out, metrics);
+}
+
+/// What became of those that had to prove who they are.
+pub fn authentication(out: &mut Exposition, counts: &AuthCounts) {
+    out.family("auth_total", Counter, "Attempts to prove who one is, by method and what became of them.");
+    for method in Method::ALL {
+        for result in AuthResult::ALL {
+            let count = counts.get(method as usize, result);
+            out.sample(&[("method", method.label()), ("result", result.label())], count as f64);
+        }
+    }
 }
 
 fn acl_checks(out: &mut Exposition, metrics: &Metrics) {
@@ -116,6 +136,36 @@ fn acl_checks(out: &mut Exposition, metrics: &Metrics) {
             let count = metrics.sum(|shard| &shard.acl_checks[action as usize][place]);
             out.sample(&[("action", action.label()), ("result", result)], count as f64);
         }
+    }
+}
+
+/// Ends by reason, and how the connections are spread over the shards.
+fn closes(out: &mut Exposition, metrics: &Metrics) {
+    out.family(
+        "connections_closed_total",
+        Counter,
+        "Connections that ended, by reason; `lost` are those that vanished without a DISCONNECT.",
+    );
+    for reason in CloseReason::ALL {
+        let count = metrics.sum(|shard| &shard.connections_closed[reason as usize]);
+        out.sample(&[("reason", reason.label())], count as f64);
+    }
+    out.family("shard_connections", Gauge, "Connections behind their CONNECT, by the shard that has them.");
+    for (number, shard) in metrics.shards.iter().enumerate() {
+        out.sample(&[("shard", &number.to_string())], shard.connections.get() as f64);
+    }
+}
+
+/// How long things take.
+fn durations(out: &mut Exposition, metrics: &Metrics) {
+    let shards = || metrics.shards.iter();
+    let help = "From the accepted socket to the CONNACK.";
+    out.family("connect_duration_seconds", Kind::Histogram, help)
+        .histogram(&[], shards().map(|shard| &shard.connect_duration));
+    let help = "Of some PUBLISH packets, from reading them until they are routed, and until the sockets of their shard are written; and how long messages waited for another shard.";
+    out.family("publish_duration_seconds", Kind::Histogram, help);
+    for (place, stage) in STAGES.iter().enumerate() {
+        out.histogram(&[("stage", stage)], shards().map(|shard| &shard.publish_duration[place]));
     }
 }
 
@@ -133,6 +183,13 @@ fn traffic(out: &mut Exposition, metrics: &Metrics) {
     out.family("packet_bytes_total", Counter, "Bytes of packets from and to clients.")
         .sample(&[("direction", "in")], metrics.sum(|shard| &shard.bytes_received) as f64)
         .sample(&[("direction", "out")], metrics.sum(|shard| &shard.bytes_sent) as f64);
+    out.family("packets_total", Counter, "Packets from and to clients, by type.");
+    for (place, packet) in PACKETS.iter().enumerate() {
+        let count = metrics.sum(|shard| &shard.packets_received[place]);
+        out.sample(&[("direction", "in"), ("packet", packet)], count as f64);
+        let count = metrics.sum(|shard| &shard.packets_sent[place]);
+        out.sample(&[("direction", "out"), ("packet", packet)], count as f64);
+    }
     out.family("publish_received_total", Counter, "PUBLISH packets from clients.");
     for (qos, label) in QOS.iter().enumerate() {
         out.sample(&[("qos", label)], by_qos(|shard| &shard.publish_received, qos));
@@ -140,6 +197,10 @@ fn traffic(out: &mut Exposition, metrics: &Metrics) {
     out.family("publish_delivered_total", Counter, "PUBLISH packets handed to connections.");
     for (qos, label) in QOS.iter().enumerate() {
         out.sample(&[("qos", label)], by_qos(|shard| &shard.publish_sent, qos));
+    }
+    out.family("publish_acked_total", Counter, "PUBLISH packets that clients have acknowledged to the end.");
+    for (place, qos) in ["1", "2"].into_iter().enumerate() {
+        out.sample(&[("qos", qos)], metrics.sum(|shard| &shard.publish_acked[place]) as f64);
     }
     out.family("messages_dropped_total", Counter, "Messages that somebody did not get, by reason.");
     for reason in DropReason::ALL {

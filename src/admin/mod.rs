@@ -34,6 +34,7 @@ mod tests;
 mod token;
 pub mod view;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -42,11 +43,15 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use holdfast_raft::{Ban, Command};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::access::acl::{Action, Decision, Subject};
 use crate::config;
+use crate::mqtt::QoS;
 
 use audit::Audit;
 use callers::Callers;
@@ -109,6 +114,12 @@ pub trait Source: Send + Sync + 'static {
     /// One client and its subscriptions, wherever it is; `None` when it has no session.
     fn client(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::ClientDetail>, Trouble>>;
 
+    /// Connections of all nodes that have ended, the latest first.
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>>;
+
+    /// Who would receive a message of this topic, on all nodes.
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>>;
+
     /// Closes a client's connection, wherever it is; `None` when it has no session.
     fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<view::Kicked>, Trouble>>;
 
@@ -120,6 +131,78 @@ pub trait Source: Send + Sync + 'static {
 
     /// Takes another node, by name or id, out of the cluster for good: one that will not come back.
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Retained messages that match a filter, in the order of their topics.
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>>;
+
+    /// The retained message of a topic.
+    fn retained_of(&self, topic: &str) -> Option<view::Retained>;
+
+    /// Removes the retained messages that match a filter, or counts them.
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>>;
+
+    /// Publishes all of these, or none if one is wrong.
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>>;
+
+    /// All nodes, and how much each has to do.
+    fn nodes(&self) -> Soon<'_, view::Nodes>;
+
+    /// Empties a node by name, or says how far that is.
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>>;
+
+    /// Has a node take clients again. Whether it was being emptied.
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>>;
+
+    /// How many clients each node would let go.
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>>;
+
+    /// Has them let go.
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>>;
+
+    /// No more are let go.
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Has another voter lead if this node does.
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>>;
+
+    /// Whom the nodes do not let in.
+    fn bans(&self) -> Vec<Ban>;
+
+    /// Makes a ban, or takes one back, on all nodes.
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>>;
+
+    /// What the rules of this node say.
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision;
+}
+
+/// How clients are to be shared out among nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RebalanceRequest {
+    /// By the names of nodes; 1 for those that are not in it.
+    pub weights: HashMap<String, u32>,
+    pub terms: view::DrainTerms,
+}
+
+/// Which retained messages are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetainedRequest {
+    pub filter: Arc<str>,
+    /// 1 to [`PAGE_MAX`].
+    pub limit: usize,
+    /// Only those of topics behind this one.
+    pub after: Option<Arc<str>>,
+    /// With their payloads.
+    pub values: bool,
+}
+
+/// A message to be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishRequest {
+    pub topic: String,
+    pub payload: Bytes,
+    pub qos: QoS,
+    pub retain: bool,
+    pub expiry_secs: Option<u32>,
 }
 
 /// Which clients are asked for.
@@ -129,6 +212,17 @@ pub struct PageRequest {
     pub limit: usize,
     /// Only clients whose id is greater, by its bytes.
     pub after: Option<Arc<str>>,
+}
+
+/// Which connections that have ended are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClosedRequest {
+    /// 1 to [`PAGE_MAX`].
+    pub limit: usize,
+    /// Only those before this one.
+    pub after: Option<view::ClosedCursor>,
+    /// Only those of one client.
+    pub client_id: Option<Arc<str>>,
 }
 
 /// Why there is no answer, as the asker is told.

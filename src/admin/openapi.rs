@@ -98,6 +98,9 @@ fn schema(kind: Kind) -> Value {
         Kind::Text => json!({"type": "string"}),
         Kind::Number => json!({"type": "number"}),
         Kind::Flag => json!({"type": "boolean"}),
+        Kind::Any => json!({}),
+        Kind::Objects => json!({"type": "array", "items": {"type": "object"}}),
+        Kind::Object => json!({"type": "object"}),
         Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
     }
 }

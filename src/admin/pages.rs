@@ -1,6 +1,6 @@
 //! One page of a list that lies on several nodes or shards, from a page of each. Pure.
 
-use super::view::{Client, ClientPage};
+use super::view::{Client, ClientPage, ClosedPage, Matches};
 
 /// The first `limit` clients of all parts. Each part is a page of one node: its clients in the order of their ids, all of them behind the same cursor, and
 /// complete up to its last one; with `next`, there are more behind that.
@@ -35,6 +35,44 @@ pub fn merge(parts: Vec<ClientPage>, limit: usize) -> ClientPage {
     ClientPage { clients, next, missing }
 }
 
+/// The latest `limit` of all parts, none of which begins before another one is complete to: see [`merge`].
+pub fn merge_closed(parts: Vec<ClosedPage>, limit: usize) -> ClosedPage {
+    let (mut closed, mut missing) = (Vec::new(), Vec::new());
+    let mut complete_to = None;
+    for part in parts {
+        if let (Some(_), Some(last)) = (&part.next, part.closed.last()) {
+            complete_to = complete_to.max(Some(last.cursor()));
+        }
+        closed.extend(part.closed);
+        missing.extend(part.missing);
+    }
+    closed.sort_by_cached_key(|one| std::cmp::Reverse(one.cursor()));
+    let mut more = complete_to.is_some();
+    if let Some(to) = &complete_to {
+        closed.retain(|one| one.cursor() >= *to);
+    }
+    more |= closed.len() > limit;
+    closed.truncate(limit);
+    missing.sort();
+    let next = closed.last().filter(|_| more).map(|last| last.cursor().to_string());
+    ClosedPage { closed, next, missing }
+}
+
+/// All receivers of all parts, but no more than `limit`.
+pub fn merge_matches(topic: String, parts: Vec<Matches>, limit: usize) -> Matches {
+    let mut all = Matches { topic, ..Matches::default() };
+    for part in parts {
+        all.receivers.extend(part.receivers);
+        all.truncated |= part.truncated;
+        all.missing.extend(part.missing);
+    }
+    all.receivers.sort();
+    all.truncated |= all.receivers.len() > limit;
+    all.receivers.truncate(limit);
+    all.missing.sort();
+    all
+}
+
 fn weight(client: &Client) -> (bool, u64) {
     (client.connected, client.epoch)
 }
@@ -45,7 +83,43 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use crate::admin::view::{ClosedConnection, ClosedCursor};
+
     use super::*;
+
+    #[test]
+    fn pages_of_ended_connections_leave_none_out() {
+        let of_node = |node: &str, step: u64| -> Vec<ClosedConnection> {
+            let closed = |number: u64| ClosedConnection {
+                node: node.to_owned(),
+                number,
+                closed_at_ms: number * step / 2,
+                ..ClosedConnection::default()
+            };
+            (1..40).rev().map(closed).collect()
+        };
+        let nodes = [of_node("a", 1), of_node("b", 3), of_node("c", 0)];
+        let page = |all: &Vec<ClosedConnection>, after: &Option<ClosedCursor>, limit: usize| {
+            let older = all.iter().filter(|one| after.as_ref().is_none_or(|after| one.cursor() < *after));
+            let mut older = older.cloned();
+            let closed: Vec<_> = older.by_ref().take(limit).collect();
+            let next = older.next().and(closed.last()).map(|last| last.cursor().to_string());
+            ClosedPage { closed, next, missing: Vec::new() }
+        };
+        let mut expected: Vec<_> = nodes.iter().flatten().map(ClosedConnection::cursor).collect();
+        expected.sort_by(|one, other| other.cmp(one));
+        let (mut told, mut after) = (Vec::new(), None);
+        loop {
+            let merged = merge_closed(nodes.iter().map(|all| page(all, &after, 7)).collect(), 7);
+            assert!(!merged.closed.is_empty());
+            told.extend(merged.closed.iter().map(ClosedConnection::cursor));
+            match merged.next {
+                Some(next) => after = Some(next.parse().unwrap()),
+                None => break,
+            }
+        }
+        assert_eq!(told, expected);
+    }
 
     fn client(id: &str) -> Client {
         Client { client_id: id.to_owned(), ..Client::default() }

@@ -3,16 +3,24 @@
 //! | file | what is asked there |
 //! | --- | --- |
 //! | `about` | the port itself: metrics, its document, the audit log |
+//! | `access` | bans, what the rules say |
 //! | `clients` | clients |
 //! | `cluster` | the cluster and who is in it |
 //! | `keys` | API keys |
+//! | `messages` | what is retained, and what is published |
+//! | `nodes` | nodes, one that is emptied, and clients that are let go to others |
+//! | `topics` | topics |
 //!
 //! Whatever is wrong with a request comes back as [`Refused`] with a code; nothing of a request reaches an assertion.
 
 pub(super) mod about;
+pub(super) mod access;
 pub(super) mod clients;
 pub(super) mod cluster;
 pub(super) mod keys;
+pub(super) mod messages;
+pub(super) mod nodes;
+pub(super) mod topics;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -14,7 +14,7 @@ use axum::routing::{self, MethodRouter};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::routes::{about, clients, cluster, keys};
+use super::routes::{about, access, clients, cluster, keys, messages, nodes, topics};
 
 /// How far a caller may go; each may what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,6 +83,10 @@ pub(super) enum Kind {
     Flag,
     /// Of texts.
     Texts,
+    /// Of objects.
+    Objects,
+    Object,
+    Any,
 }
 
 /// A field of a query or a body.
@@ -159,6 +163,29 @@ impl Route {
     }
 }
 
+/// How clients are let go; what is not said is as configured under `[shutdown]`.
+const DRAIN_TERMS: &[Field] = &[
+    may("rate", Kind::Number, "Connections a second"),
+    may("spread_ms", Kind::Number, "In which time all of them, where no rate is said"),
+    may("grace_ms", Kind::Number, "How long the node is not ready and takes clients all the same"),
+    may("redirect", Kind::Text, "Where clients of MQTT 5.0 are told to go (Server Reference)"),
+    may("force", Kind::Flag, "Whether or not they come back elsewhere"),
+];
+
+const MESSAGE: &[Field] = &[
+    must("topic", Kind::Text, "Its topic name"),
+    may("payload", Kind::Any, "A text; with the encoding json any value; nothing for an empty one"),
+    may("payload_encoding", Kind::Text, "text, base64 or json; text if nothing is said"),
+    may("qos", Kind::Number, "0, 1 or 2; 0 if nothing is said"),
+    may("retain", Kind::Flag, "Whether it becomes the retained message of its topic"),
+    may("expiry_secs", Kind::Number, "After which time nobody gets it any more"),
+];
+
+const REBALANCE: &[Field] = &[
+    may("weights", Kind::Object, "The weight of nodes by name, from 0 to 1000; 1 for those that are not in it"),
+    may("terms", Kind::Object, "How clients are let go, as for a drain"),
+];
+
 /// All that can be asked, but for health, which anybody may ask.
 pub(super) const TABLE: &[Route] = &[
     read("/metrics", "Everything that is counted, in the text format of Prometheus", || routing::get(about::scrape))
@@ -170,10 +197,45 @@ pub(super) const TABLE: &[Route] = &[
     ]),
     read("/api/v1/clients", "The clients of all nodes, in the order of their ids", || routing::get(clients::list))
         .query(PAGE),
+    read("/api/v1/connections", "Connections of all nodes that have ended, the latest first", || {
+        routing::get(clients::closed)
+    })
+    .query(&[
+        must("state", Kind::Text, "closed"),
+        may("client", Kind::Text, "Only those of this client id"),
+        may("limit", Kind::Number, "So many and no more: 1 to 1000"),
+        may("after", Kind::Text, "Begin behind this one: `next` of the page before"),
+    ]),
+    read("/api/v1/topics/match", "Who would receive a message of a topic, on which node and by which filter", || {
+        routing::get(topics::matches)
+    })
+    .query(&[must("topic", Kind::Text, "A topic name, without wildcards")]),
     read("/api/v1/clients/{id}", "One client and its subscriptions, wherever it is", || routing::get(clients::show)),
     change(Method::Post, "/api/v1/clients/{id}/kick", "Close the connection of a client", || {
         routing::post(clients::kick)
     }),
+    read("/api/v1/bans", "Whom the nodes do not let in", || routing::get(access::bans)),
+    change(Method::Post, "/api/v1/bans", "Let somebody in no more, on any node, and close its connections", || {
+        routing::post(access::ban)
+    })
+    .body(&[
+        must("by", Kind::Text, "client_id, user_name or address"),
+        must("value", Kind::Text, "Whom; for addresses also a network such as 192.0.2.0/24"),
+        may("until_ms", Kind::Number, "When it ends, in milliseconds since 1970; without it, never"),
+        may("reason", Kind::Text, "Why: at most 256 bytes"),
+    ]),
+    change(Method::Delete, "/api/v1/bans/{by}/{value}", "Take a ban back", || routing::delete(access::unban)),
+    read("/api/v1/acl/test", "Whether a client may do something, and the rule that decides", || {
+        routing::get(access::acl_test)
+    })
+    .query(&[
+        must("action", Kind::Text, "publish, subscribe or read"),
+        must("topic", Kind::Text, "A topic name; a filter for subscribe"),
+        may("client_id", Kind::Text, "Its client id"),
+        may("user_name", Kind::Text, "Its user name; without it, it is anonymous"),
+        may("listener", Kind::Text, "The listener that it comes through"),
+        may("remote", Kind::Flag, "It comes from another machine"),
+    ]),
     read("/api/v1/cluster/status", "The cluster as this node sees it", || routing::get(cluster::status)),
     change(Method::Post, "/api/v1/cluster/join", "Join the cluster of the node at an address", || {
         routing::post(cluster::join)
@@ -193,6 +255,54 @@ pub(super) const TABLE: &[Route] = &[
     )
     .needs(Role::Admin, Scope::Manage)
     .body(&[must("node", Kind::Text, "Its name or id")]),
+    change(Method::Post, "/api/v1/cluster/transfer-leader", "Have another voter lead if this node does", || {
+        routing::post(nodes::transfer_leader)
+    }),
+    read("/api/v1/nodes", "All nodes, and how much each has to do", || routing::get(nodes::list)),
+    read("/api/v1/nodes/{name}", "One node; the one that is asked is also called local", || routing::get(nodes::show)),
+    change(Method::Post, "/api/v1/nodes/{name}/drain", "Empty a node, or tell how far that is", || {
+        routing::post(nodes::drain)
+    })
+    .body(DRAIN_TERMS),
+    change(Method::Post, "/api/v1/nodes/{name}/undrain", "Have a node take clients again", || {
+        routing::post(nodes::undrain)
+    }),
+    change(Method::Post, "/api/v1/cluster/rebalance/plan", "How many clients each node would let go", || {
+        routing::post(nodes::plan)
+    })
+    .body(REBALANCE),
+    change(Method::Post, "/api/v1/cluster/rebalance/start", "Let clients go to nodes that have fewer", || {
+        routing::post(nodes::start)
+    })
+    .body(REBALANCE),
+    change(Method::Post, "/api/v1/cluster/rebalance/stop", "Let no more clients go", || routing::post(nodes::stop)),
+    read("/api/v1/retained", "Retained messages that match a filter, in the order of their topics", || {
+        routing::get(messages::retained)
+    })
+    .query(&[
+        may("filter", Kind::Text, "A topic filter; # if nothing is said"),
+        may("limit", Kind::Number, "So many and no more: 1 to 1000"),
+        may("after", Kind::Text, "Begin behind this topic"),
+        may("values", Kind::Flag, "With their payloads"),
+    ]),
+    read("/api/v1/retained/{topic}", "The retained message of a topic", || routing::get(messages::retained_of)),
+    change(Method::Post, "/api/v1/retained/remove", "Remove the retained messages that match a filter", || {
+        routing::post(messages::remove)
+    })
+    .body(&[must("filter", Kind::Text, "A topic filter"), may("dry_run", Kind::Flag, "Count them, and remove none")]),
+    change(
+        Method::Post,
+        "/api/v1/publish",
+        "Publish a message: 200 if somebody subscribes or it is retained, else 202",
+        || routing::post(messages::publish),
+    )
+    .needs(Role::Viewer, Scope::Publish)
+    .body(MESSAGE),
+    change(Method::Post, "/api/v1/publish/batch", "Publish messages, or none if one is wrong", || {
+        routing::post(messages::batch)
+    })
+    .needs(Role::Viewer, Scope::Publish)
+    .body(&[must("messages", Kind::Objects, "At most 1000, each as for one")]),
     read("/api/v1/keys", "The API keys of this node, without their secrets", || routing::get(keys::list))
         .needs(Role::Admin, Scope::Manage),
     change(Method::Post, "/api/v1/keys", "Make an API key; its text is in the answer, and nowhere else", || {

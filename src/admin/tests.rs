@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Known {
     failing: AtomicBool,
+    banned: parking_lot::Mutex<Vec<Ban>>,
 }
 
 fn found() -> ClientDetail {
@@ -63,6 +64,15 @@ impl Source for Known {
         Box::pin(async move { Ok((&*client_id == "a/b").then(found)) })
     }
 
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        let next = asked.after.map(|after| format!("{after} {} {:?}", asked.limit, asked.client_id));
+        Box::pin(async move { Ok(view::ClosedPage { next, ..view::ClosedPage::default() }) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move { Ok(view::Matches { topic: topic.to_string(), ..view::Matches::default() }) })
+    }
+
     fn kick(&self, client_id: Arc<str>) -> Soon<'_, Result<Option<Kicked>, Trouble>> {
         let kicked = Kicked { client_id: client_id.to_string(), node: "n1".to_owned(), was_connected: true };
         Box::pin(async move { Ok((&*client_id == "a/b").then_some(kicked)) })
@@ -76,8 +86,80 @@ impl Source for Known {
         Box::pin(async move { Ok(view::Leaving { done: force, progress: "the node waits".to_owned() }) })
     }
 
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        let next = Some(format!("{} {} {}", asked.filter, asked.limit, asked.values));
+        Box::pin(async move { Ok(view::RetainedPage { messages: Vec::new(), next }) })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        (topic == "a/b").then(view::Retained::default)
+    }
+
+    fn remove_retained(&self, _filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(
+            async move { Ok(view::RetainedRemoved { matched: 3, removed: if dry_run { 0 } else { 3 }, more: false }) },
+        )
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        let published = |message: PublishRequest| view::Published { matched: &*message.payload == b"hi" };
+        Box::pin(async move { Ok(messages.into_iter().map(published).collect()) })
+    }
+
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        let node = |name: &str| view::NodeLoad {
+            member: Member { name: name.to_owned(), ..Member::default() },
+            load: Some(view::Load { node: name.to_owned(), ..view::Load::default() }),
+        };
+        Box::pin(async move { view::Nodes { nodes: vec![node("n1"), node("n2")] } })
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        let rate = terms.rate.unwrap_or(0);
+        Box::pin(async move { Ok(view::Drain { reason: node.to_string(), rate, ..view::Drain::default() }) })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move { Ok(&*node == "n1") })
+    }
+
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        let node =
+            |(node, weight): (String, u32)| view::RebalanceNode { node, weight, ..view::RebalanceNode::default() };
+        Box::pin(async move { Ok(view::Rebalance { nodes: asked.weights.into_iter().map(node).collect() }) })
+    }
+
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        self.rebalance_plan(asked)
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { Err(Trouble::new(409, "not_leader", "")) })
+    }
+
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async move { Err(Trouble::new(404, "no_such_node", node)) })
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.banned.lock().clone()
+    }
+
+    fn change_bans(&self, command: holdfast_raft::Command) -> Soon<'_, Result<(), Trouble>> {
+        match command {
+            holdfast_raft::Command::Ban { ban } => self.banned.lock().push(ban),
+            holdfast_raft::Command::Unban { target } => self.banned.lock().retain(|ban| ban.target != target),
+            other => panic!("{other:?}"),
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        Arc::new(crate::access::acl::Acl::default()).rights(subject).explain(action, topic)
     }
 }
 
@@ -133,6 +215,21 @@ async fn a_node_that_starts_is_alive_and_not_ready() {
     for path in ["/health/live", "/health/ready", "/health/startup", "/health/cluster", "/livez", "/readyz", "/healthz"]
     {
         assert_eq!(get(&port, path).await.0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn ended_connections_and_matches_are_asked_for_with_what_was_said() {
+    let (port, _) = begun();
+    let (status, answer) = get(&port, "/api/v1/connections?state=closed&after=12.3.n.1&limit=5&client=a").await;
+    assert!(status == 200 && answer.contains(r#""next":"12.3.n.1 5 Some(\"a\")""#), "{answer}");
+    for query in ["", "?state=open", "?state=closed&after=1.2", "?state=closed&limit=0"] {
+        assert_eq!(get(&port, &format!("/api/v1/connections{query}")).await.0, 400, "{query}");
+    }
+    let (status, answer) = get(&port, "/api/v1/topics/match?topic=a%2Fb").await;
+    assert!(status == 200 && answer.contains(r#""topic":"a/b""#), "{answer}");
+    for topic in ["", "?topic=", "?topic=a%2F%23", "?topic=%2B"] {
+        assert_eq!(get(&port, &format!("/api/v1/topics/match{topic}")).await.0, 400, "{topic}");
     }
 }
 
@@ -204,6 +301,57 @@ async fn commands_to_the_cluster_take_what_they_need() {
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"force":true}"#).await.0, 200);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/leave", r#"{"forced":true}"#).await.0, 400);
     assert_eq!(ask(&port, "POST", "/api/v1/cluster/force-leave", r#"{"node":"n2"}"#).await.0, 404);
+}
+
+#[tokio::test]
+async fn messages_are_published_with_the_payload_that_was_meant() {
+    let (port, _) = begun();
+    for (body, status, matched) in [
+        (r#"{"topic":"t","payload":"hi"}"#, 200, "true"),
+        (r#"{"topic":"t","payload":"aGk=","payload_encoding":"base64"}"#, 200, "true"),
+        (r#"{"topic":"t","payload":"hi","payload_encoding":"json"}"#, 202, "false"),
+        (r#"{"topic":"t","payload":"ho","retain":true}"#, 200, "false"),
+    ] {
+        let (given, answer) = ask(&port, "POST", "/api/v1/publish", body).await;
+        assert!(given == status && answer.ends_with(&format!(r#"{{"matched":{matched}}}"#)), "{body}: {answer}");
+    }
+    for wrong in [
+        r#"{"topic":"t","payload":5}"#,
+        r#"{"topic":"t","qos":3}"#,
+        r#"{"topic":"t","payload":"*","payload_encoding":"base64"}"#,
+        r#"{"payload":"hi"}"#,
+        r#"{"topic":"t","retained":true}"#,
+    ] {
+        assert_eq!(ask(&port, "POST", "/api/v1/publish", wrong).await.0, 400, "{wrong}");
+    }
+    let (_, answer) =
+        ask(&port, "POST", "/api/v1/publish/batch", r#"{"messages":[{"topic":"t"},{"topic":"t","payload":"hi"}]}"#)
+            .await;
+    assert!(answer.ends_with(r#"{"messages":[{"matched":false},{"matched":true}]}"#), "{answer}");
+    let (_, answer) = get(&port, "/api/v1/retained?filter=a%2F%23&limit=5&values=true").await;
+    assert!(answer.contains("a/# 5 true"), "{answer}");
+    assert_eq!(get(&port, "/api/v1/retained/a%2Fb").await.0, 200);
+    assert_eq!(get(&port, "/api/v1/retained/a").await.0, 404);
+    let (_, answer) = ask(&port, "POST", "/api/v1/retained/remove", r#"{"filter":"a/#","dry_run":true}"#).await;
+    assert!(answer.contains(r#""matched":3,"removed":0"#), "{answer}");
+}
+
+#[tokio::test]
+async fn nodes_are_emptied_by_name_and_the_one_that_is_asked_is_local() {
+    let (port, _) = begun();
+    let (status, answer) = ask(&port, "POST", "/api/v1/nodes/local/drain", r#"{"rate":5}"#).await;
+    assert!(status == 202 && answer.contains(r#""reason":"n1""#) && answer.contains(r#""rate":5"#), "{answer}");
+    let (_, answer) = ask(&port, "POST", "/api/v1/nodes/n2/undrain", "").await;
+    assert!(answer.ends_with(r#"{"undone":false}"#), "{answer}");
+    assert!(get(&port, "/api/v1/nodes/local").await.1.contains(r#""name":"n1""#));
+    assert_eq!(get(&port, "/api/v1/nodes/n9").await.0, 404);
+    let (_, answer) = ask(&port, "POST", "/api/v1/cluster/rebalance/plan", r#"{"weights":{"n4":3}}"#).await;
+    assert!(answer.contains(r#""node":"n4","weight":3"#), "{answer}");
+    for wrong in
+        [r#"{"rate":0}"#, r#"{"grace_ms":3600001}"#, r#"{"spread_ms":10}"#, r#"{"redirect":"a\u0000"}"#, r#"{"rat":1}"#]
+    {
+        assert_eq!(ask(&port, "POST", "/api/v1/nodes/n1/drain", wrong).await.0, 400, "{wrong}");
+    }
 }
 
 #[tokio::test]
@@ -325,7 +473,7 @@ async fn a_port_that_cannot_be_opened_says_why() {
 
 /// What one row of the document needs to be asked: its own path with something in place of the names.
 fn asked_of(path: &str) -> String {
-    path.replace("{id}", "a%2Fb").replace("{filter}", "a").replace("{name}", "n1")
+    path.replace("{id}", "a%2Fb").replace("{topic}", "a%2Fb").replace("{filter}", "a").replace("{name}", "n1")
 }
 
 #[tokio::test]

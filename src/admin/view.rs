@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::bans::WrittenBan;
+
 pub use super::table::{Role, Scope};
 
 /// One thing that a probe looks at.
@@ -232,6 +234,129 @@ pub struct Kicked {
     pub was_connected: bool,
 }
 
+/// How much a node has to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub node: String,
+    pub connections: u64,
+    /// What its listeners take together.
+    pub connections_max: u64,
+    /// The most clients that it has let in within one second, or what is taken for granted until it has shown more.
+    pub handshakes_per_sec: u32,
+    pub sessions: u64,
+    /// What it does with its clients, if it lets any go.
+    pub drain: Option<Drain>,
+}
+
+/// How far a node is with letting clients go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// `not_ready`, `closing`, `paused`, `handing_over`, `waiting`, `drained` or `aborted`; `shedding` when it is to keep most of them.
+    pub phase: String,
+    /// Why it does not go on, or was given up; perhaps empty.
+    pub reason: String,
+    /// Connections when it began, those that are still to go, and those that it has closed.
+    pub began_with: u64,
+    pub remaining: u64,
+    pub closed: u64,
+    /// How many more there are on the other nodes than before; `None` while that is not counted.
+    pub returned: Option<u64>,
+    /// Connections a second, and how long the rest takes at that.
+    pub rate: u32,
+    pub eta_ms: u64,
+    /// How many more connections the other nodes take, together, and how many a second they have shown to take.
+    pub headroom: u64,
+    pub capacity: u32,
+}
+
+/// How clients are to be let go; what is not said is as configured under `[shutdown]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrainTerms {
+    /// Connections a second.
+    pub rate: Option<u32>,
+    pub spread_ms: Option<u64>,
+    pub grace_ms: Option<u64>,
+    /// Where clients of MQTT 5.0 are told to go (Server Reference).
+    pub redirect: Option<String>,
+    /// Whether or not they come back elsewhere.
+    pub force: bool,
+}
+
+/// All nodes, and how much each has to do; `None` for one that does not answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Nodes {
+    pub nodes: Vec<NodeLoad>,
+}
+
+/// A node, and how much it has to do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeLoad {
+    pub member: Member,
+    pub load: Option<Load>,
+}
+
+/// How many clients each node should let go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    pub nodes: Vec<RebalanceNode>,
+}
+
+/// Of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebalanceNode {
+    pub node: String,
+    pub weight: u32,
+    pub connections: u64,
+    /// How many it should have, and how many it lets go for that.
+    pub share: u64,
+    pub lets_go: u64,
+}
+
+/// A retained message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retained {
+    pub topic: String,
+    pub qos: u8,
+    /// Of its payload.
+    pub bytes: u64,
+    /// The client id of its publisher; empty for one that came by HTTP.
+    pub publisher: String,
+    pub expires_in_secs: Option<u64>,
+    /// Where it was asked for.
+    pub payload_base64: Option<String>,
+}
+
+/// Some retained messages, in the order of their topics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetainedPage {
+    pub messages: Vec<Retained>,
+    /// What to say as `after` for the next page; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What became of retained messages that were to be removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetainedRemoved {
+    pub matched: u64,
+    pub removed: u64,
+    /// There are more than one request removes.
+    pub more: bool,
+}
+
+/// What became of a message that was published.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Somebody subscribes to its topic.
+    pub matched: bool,
+}
+
+/// Of several, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedAll {
+    pub messages: Vec<Published>,
+}
+
 /// An API key, without what lets anybody in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
@@ -254,6 +379,12 @@ pub struct NewKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     pub keys: Vec<Key>,
+}
+
+/// Whom the nodes do not let in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bans {
+    pub bans: Vec<WrittenBan>,
 }
 
 /// A change that was asked for.
@@ -281,4 +412,93 @@ pub struct AuditPage {
     pub changes: Vec<Audited>,
     /// What to say as `after` for those before them; `None` at the end.
     pub next: Option<u64>,
+}
+
+/// A connection that has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedConnection {
+    pub client_id: String,
+    /// The name of the node, and the number that the connection has there.
+    pub node: String,
+    pub number: u64,
+    pub user_name: Option<String>,
+    pub peer: String,
+    pub listener: String,
+    pub version: String,
+    /// When its socket was accepted, and when it was over, in milliseconds since 1970.
+    pub accepted_at_ms: u64,
+    pub closed_at_ms: u64,
+    /// Of a fixed set, as in the metrics; `lost` for one that vanished without a DISCONNECT.
+    pub reason: String,
+    /// The rule that was broken, or what the client was told; perhaps empty.
+    pub detail: String,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl ClosedConnection {
+    /// What connections of all nodes are ordered by, and by what the next page begins.
+    pub fn cursor(&self) -> ClosedCursor {
+        ClosedCursor { closed_at_ms: self.closed_at_ms, number: self.number, node: self.node.clone() }
+    }
+}
+
+/// A place among the connections that have ended: later ones are greater.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClosedCursor {
+    pub closed_at_ms: u64,
+    pub number: u64,
+    pub node: String,
+}
+
+impl std::fmt::Display for ClosedCursor {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{}.{}", self.closed_at_ms, self.number, self.node)
+    }
+}
+
+impl std::str::FromStr for ClosedCursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.splitn(3, '.');
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).ok_or(());
+        let (closed_at_ms, number) = (number()?, number()?);
+        Ok(ClosedCursor { closed_at_ms, number, node: parts.next().ok_or(())?.to_owned() })
+    }
+}
+
+/// Some connections that have ended, the latest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedPage {
+    pub closed: Vec<ClosedConnection>,
+    /// What to say as `after` for the next page; `None` at the end.
+    pub next: Option<String>,
+    /// Names of nodes that did not answer.
+    pub missing: Vec<String>,
+}
+
+/// Who would receive a message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matches {
+    pub topic: String,
+    /// One for each subscription that matches, in the order of the client ids.
+    pub receivers: Vec<Receiver>,
+    /// Whether there are more.
+    pub truncated: bool,
+    /// Names of nodes that did not answer.
+    pub missing: Vec<String>,
+}
+
+/// A subscription that matches.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Receiver {
+    pub client_id: String,
+    pub node: String,
+    pub filter: String,
+    /// The name of its share group: one connected member of the group, on whatever node, gets the message.
+    pub share: Option<String>,
+    pub qos: u8,
+    pub connected: bool,
 }

@@ -1,26 +1,40 @@
-//! `holdfast cluster`, `client`, `key` and `health`: what the admin port of a running node is asked, and told.
+//! `holdfast cluster`, `client`, `ban`, `acl`, `key`, `node`, `retained`, `publish` and `health`: what the admin port of a running node is asked, and told.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `http` | one question and its answer over HTTP/1.1, with deadlines and bounds |
+//! | `acl` | `acl test` |
+//! | `ban` | `ban add`, `list` and `rm` |
 //! | `clients` | `client list`, `show` and `kick` |
 //! | `cluster` | `cluster status`, `join`, `leave` and `force-leave` |
 //! | `health` | `health`, for scripts and containers |
 //! | `key` | `key add`, `list` and `rm` |
+//! | `node` | `node list`, `show`, `drain` and `undrain` |
+//! | `retained` | `retained list`, `get`, `put`, `rm`, `export` and `import`; `publish` |
+//! | `rebalance` | `cluster rebalance plan`, `start` and `stop` |
+//! | `history` | `client list --closed` and `client history` |
+//! | `topics` | `topic match` |
 //! | `table` | columns of text |
 //!
 //! Exit codes: 0 done, 1 the node said no, 2 wrong usage, 3 there is no node to ask.
 //!
 //! Test to read first: `tests.rs`.
 
+mod acl;
+mod ban;
 mod clients;
 mod cluster;
 mod health;
+mod history;
 pub(super) mod http;
 mod key;
+mod node;
+mod rebalance;
+mod retained;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -33,10 +47,15 @@ use super::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::admin::Token;
 use crate::admin::view::Refused;
 
+pub use acl::AclArgs;
+pub use ban::BanArgs;
 pub use clients::ClientArgs;
 pub use cluster::ClusterArgs;
 pub use health::HealthArgs;
 pub use key::KeyArgs;
+pub use node::NodeArgs;
+pub use retained::{PublishArgs, RetainedArgs};
+pub use topics::TopicArgs;
 
 /// Where the node is, and how it is asked.
 #[derive(Debug, Clone, Args)]
@@ -165,6 +184,21 @@ pub fn client(args: &ClientArgs) -> ExitCode {
     run(&args.admin, |asker, out| clients::run(&args.command, asker, out))
 }
 
+/// Runs `holdfast acl`.
+pub fn acl(args: &AclArgs) -> ExitCode {
+    run(&args.admin, |asker, out| acl::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast ban`.
+pub fn ban(args: &BanArgs) -> ExitCode {
+    run(&args.admin, |asker, out| ban::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast topic`.
+pub fn topic(args: &TopicArgs) -> ExitCode {
+    run(&args.admin, |asker, out| topics::run(&args.command, asker, out))
+}
+
 /// Runs `holdfast cluster`.
 pub fn cluster(args: &ClusterArgs) -> ExitCode {
     run(&args.admin, |asker, out| cluster::run(&args.command, asker, out))
@@ -178,4 +212,19 @@ pub fn health(args: &HealthArgs) -> ExitCode {
 /// Runs `holdfast key`.
 pub fn key(args: &KeyArgs) -> ExitCode {
     run(&args.admin, |asker, out| key::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast node`.
+pub fn node(args: &NodeArgs) -> ExitCode {
+    run(&args.admin, |asker, out| node::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast retained`.
+pub fn retained(args: &RetainedArgs) -> ExitCode {
+    run(&args.admin, |asker, out| retained::run(&args.command, asker, out))
+}
+
+/// Runs `holdfast publish`.
+pub fn publish(args: &PublishArgs) -> ExitCode {
+    run(args.admin(), |asker, out| retained::publish(args, asker, out))
 }

@@ -11,14 +11,15 @@ use clap::{Args, Subcommand};
 
 use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::acl::Acl;
-use crate::access::{Access, AccessError};
+use crate::access::{AccessError, LoadError};
 use crate::admin::Token;
 use crate::config::{
-    Cluster, Config, ConfigError, ConfigErrors, Environment, Listener, Loaded, Places, Setting, Tls, variable_names,
+    Authenticator, Cluster, Config, ConfigError, ConfigErrors, Environment, Listener, Loaded, Places, Setting, Tls,
+    variable_names,
 };
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
-use crate::node::acl_settings;
+use crate::node::{acl_settings, authentication};
 
 /// `holdfast config`.
 #[derive(Debug, Args)]
@@ -109,8 +110,8 @@ fn check_json(file: Option<&Path>, environment: &Environment, out: &mut dyn Writ
         serde_json::json!({ "file": file, "line": line, "column": column, "message": error.message })
     };
     let (errors, warnings): (Vec<_>, Vec<_>) = match load_all(file, environment, false) {
-        Err(LoadError::Config(errors)) => (errors.iter().map(one).collect(), Vec::new()),
-        Err(LoadError::Other(message)) => (vec![serde_json::json!({ "message": message })], Vec::new()),
+        Err(NotLoaded::Config(errors)) => (errors.iter().map(one).collect(), Vec::new()),
+        Err(NotLoaded::Other(message)) => (vec![serde_json::json!({ "message": message })], Vec::new()),
         Ok(Loaded { config, places, .. }) => {
             let wrong = wrong_files(&config, &places);
             let errors = wrong.iter().map(|message| serde_json::json!({ "message": message })).collect();
@@ -123,17 +124,17 @@ fn check_json(file: Option<&Path>, environment: &Environment, out: &mut dyn Writ
 }
 
 /// Why there is no configuration.
-pub(super) enum LoadError {
+pub(super) enum NotLoaded {
     Config(ConfigErrors),
     /// Without a place.
     Other(String),
 }
 
-impl std::fmt::Display for LoadError {
+impl std::fmt::Display for NotLoaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LoadError::Config(errors) => errors.fmt(f),
-            LoadError::Other(message) => write!(f, "error: {message}"),
+            NotLoaded::Config(errors) => errors.fmt(f),
+            NotLoaded::Other(message) => write!(f, "error: {message}"),
         }
     }
 }
@@ -142,10 +143,9 @@ impl std::fmt::Display for LoadError {
 ///
 /// # Errors
 /// What there is to print.
-pub(super) fn load_all(file: Option<&Path>, environment: &Environment, ephemeral: bool) -> Result<Loaded, LoadError> {
-    let mut loaded = Config::load_all(file, environment).map_err(LoadError::Config)?;
-    data_dir::decide(&mut loaded.config, file.is_some(), ephemeral)
-        .map_err(|error| LoadError::Other(error.to_string()))?;
+pub(super) fn load_all(file: Option<&Path>, environment: &Environment, ephemeral: bool) -> Result<Loaded, NotLoaded> {
+    let mut loaded = Config::load_all(file, environment).map_err(NotLoaded::Config)?;
+    data_dir::decide(&mut loaded.config, file.is_some(), ephemeral).map_err(NotLoaded::Other)?;
     Ok(loaded)
 }
 
@@ -190,9 +190,9 @@ fn check(file: Option<&Path>, environment: &Environment, out: &mut dyn Write, er
 /// What is wrong with the files that the configuration names, each with the place of the key that names it.
 pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
     let mut wrong = Vec::new();
-    match Access::new(config.auth.password_file.as_deref()) {
+    match authentication::open(config) {
         Ok(_) => {}
-        Err(AccessError::Read { path, source }) => {
+        Err(LoadError::Passwords(AccessError::Read { path, source })) => {
             let path = path.display();
             let hint = match source.kind() {
                 io::ErrorKind::NotFound => format!("; make it with  holdfast passwd -c {path} USER"),
@@ -202,7 +202,7 @@ pub(super) fn wrong_files(config: &Config, places: &Places) -> Vec<String> {
             wrong.push(places.error_at("auth.password_file", message).to_string());
         }
         // They have a file and places of their own.
-        Err(lines @ AccessError::Lines { .. }) => wrong.push(lines.to_string()),
+        Err(error) => wrong.push(error.to_string()),
     }
     wrong.extend(Acl::new(acl_settings(config)).err().map(|error| error.to_string()));
     if let Some(Err(error)) = config.admin.bind.and(config.admin.token_file.as_deref()).map(Token::read) {
@@ -282,11 +282,20 @@ fn foreign_addresses(config: &Config, places: &Places) -> Vec<ConfigError> {
 /// `  tcp  mqtt://127.0.0.1:1883  anonymous`
 fn describe(listener: &Listener, config: &Config) -> String {
     let path = if listener.is_websocket() { listener.path.as_str() } else { "" };
-    let who = match (listener.allow_anonymous, &config.auth.password_file) {
-        (Some(true), None) => "anonymous",
-        (Some(true), Some(_)) => "anonymous or password",
-        _ => "password",
-    };
+    let auth = config.auth.at(listener.auth.as_ref());
+    let mut who = Vec::new();
+    let ways = [
+        (listener.allow_anonymous == Some(true), Authenticator::File, "anonymous"),
+        (auth.password_file.is_some(), Authenticator::File, "password"),
+        (auth.jwt.is_some(), Authenticator::Jwt, "token"),
+        (listener.tls.is_some() && auth.cert.username_from.is_some(), Authenticator::Cert, "certificate"),
+    ];
+    for (is_way, authenticator, name) in ways {
+        if is_way && (name == "anonymous" || auth.order.contains(&authenticator)) {
+            who.push(name);
+        }
+    }
+    let who = who.join(" or ");
     format!("  {}  {}://{}{path}  {who}", listener.name, listener.scheme(), listener.bind)
 }
 

@@ -11,7 +11,7 @@ use crate::config::Config;
 pub(super) const WAYS_OUT: &str = "set XDG_DATA_HOME or HOME to a folder that can be written, \
      name one as data_dir in a configuration file, or keep everything in memory with  holdfast serve --ephemeral";
 
-/// Gives `config` its data directory: its own if it comes from a file, else that of the user; none if the node is to be ephemeral.
+/// Gives `config` its data directory: its own if a file or a variable names one, or there is a file; else that of the user; none if the node is to be ephemeral.
 ///
 /// # Errors
 /// A sentence that says what to do, if the user has no data folder.
@@ -27,7 +27,7 @@ fn decide_in(
 ) -> Result<(), String> {
     if ephemeral {
         config.node.data_dir = None;
-    } else if !from_file {
+    } else if !from_file && config.node.data_dir.is_none() {
         config.node.data_dir = Some(of_user(variable)?);
     }
     Ok(())
@@ -50,6 +50,14 @@ pub(super) fn in_words(dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_a_variable_names_stays() {
+        let mut config = Config::default_loopback();
+        config.node.data_dir = Some("/of/variable".into());
+        decide_in(&mut config, false, false, |_| Some("/home/u".into())).unwrap();
+        assert_eq!(config.node.data_dir, Some("/of/variable".into()));
+    }
 
     fn dir(variables: &[(&str, &str)], from_file: bool, ephemeral: bool) -> Result<Option<PathBuf>, String> {
         let mut config = Config::default_loopback();

@@ -57,8 +57,20 @@ enum Command {
     Cluster(admin::ClusterArgs),
     /// Look at the clients of a running node or cluster, and disconnect them
     Client(admin::ClientArgs),
+    /// Look at retained messages, and change and remove them
+    Retained(admin::RetainedArgs),
+    /// Publish messages by way of the admin port of a running node
+    Publish(admin::PublishArgs),
+    /// Look at the nodes of a cluster, and empty one before it is taken away
+    Node(admin::NodeArgs),
+    /// Ban clients, users and addresses, and take that back
+    Ban(admin::BanArgs),
+    /// Ask what a client may do, and which rule says so
+    Acl(admin::AclArgs),
     /// Make, list and remove the API keys of a running node
     Key(admin::KeyArgs),
+    /// Find out who would receive a message
+    Topic(admin::TopicArgs),
     /// Ask a running node how it is
     Health(admin::HealthArgs),
     /// Publish messages
@@ -126,7 +138,13 @@ fn run(command: Command) -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Cluster(args) => admin::cluster(&args),
         Command::Client(args) => admin::client(&args),
+        Command::Retained(args) => admin::retained(&args),
+        Command::Publish(args) => admin::publish(&args),
+        Command::Node(args) => admin::node(&args),
+        Command::Ban(args) => admin::ban(&args),
+        Command::Acl(args) => admin::acl(&args),
         Command::Key(args) => admin::key(&args),
+        Command::Topic(args) => admin::topic(&args),
         Command::Health(args) => admin::health(&args),
         Command::Pub(args) => pub_::run(&args),
         Command::Sub(args) => sub::run(&args),
@@ -189,6 +207,15 @@ mod tests {
             "holdfast client show",
             "holdfast client list --limit 0",
             "holdfast health dead",
+            "holdfast retained rm",
+            "holdfast retained put t p --qos 3",
+            "holdfast publish",
+            "holdfast publish t --batch f",
+            "holdfast node drain --rate 0",
+            "holdfast node drain n1 --local",
+            "holdfast node drain --grace soon",
+            "holdfast cluster rebalance",
+            "holdfast cluster rebalance plan --weight n1",
             "holdfast key add",
             "holdfast key add ci --role king",
             "holdfast key add ci --scopes read,write",

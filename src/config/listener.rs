@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::acl::{LISTENER_KEYS, ListenerAcl};
-use super::auth::Auth;
+use super::auth::{self, Auth, ListenerAuth};
 use super::mqtt::Mqtt;
 use super::reading::Section;
 use super::values::{expected, parse_integer};
@@ -20,6 +20,7 @@ pub(super) const KEYS: &[&str] = &[
     "tls",
     "allow_anonymous",
     "acl",
+    "auth",
     "max_connections",
     "allowed_origins",
     "ping_interval",
@@ -56,6 +57,8 @@ pub struct Listener {
     /// Whether clients without a user name are let in. `Some` in every configuration that was loaded: the default is yes on a
     /// loopback address as long as there is no password file, and no elsewhere.
     pub allow_anonymous: Option<bool>,
+    /// The keys of `[auth]` that differ here.
+    pub auth: Option<ListenerAuth>,
     /// The keys of `[acl]` that differ here.
     pub acl: Option<ListenerAcl>,
     /// Most connections at one time. 1 to 10,000,000.
@@ -131,6 +134,7 @@ impl Listener {
             path: "/mqtt".to_owned(),
             tls: None,
             allow_anonymous: None,
+            auth: None,
             acl: None,
             max_connections: 1_000_000,
             allowed_origins: vec!["same".to_owned()],
@@ -160,8 +164,14 @@ impl Listener {
 
     /// Fills in the default of `allow_anonymous`: what stays on this machine is open until there are passwords.
     pub(super) fn decide_anonymous(&mut self, auth: &Auth) {
-        let default = self.is_loopback() && auth.password_file.is_none();
+        let default = self.is_loopback() && !self.knows_somebody(auth);
         self.allow_anonymous.get_or_insert(default);
+    }
+
+    /// Whether some client can prove who it is here.
+    pub fn knows_somebody(&self, auth: &Auth) -> bool {
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.verify != Verify::None);
+        auth.at(self.auth.as_ref()).knows_somebody(certificates)
     }
 
     /// The word that a URL of this listener begins with: `mqtt`, `mqtts`, `ws` or `wss`.
@@ -183,6 +193,7 @@ impl Listener {
         let protocol = section.choice("protocol", Protocol::Mqtt, &protocols);
         let bind = read_bind(section);
         let tls = section.section("tls", TLS_KEYS, Tls::read).flatten();
+        let auth = section.section("auth", auth::LISTENER_KEYS, ListenerAuth::read);
         let acl = section.section("acl", LISTENER_KEYS, ListenerAcl::read);
         let name = section.text("name", 64).unwrap_or_else(|| scheme(protocol, section.given("tls")).to_owned());
         if name.chars().any(char::is_control) {
@@ -196,6 +207,7 @@ impl Listener {
             path: read_path(section).unwrap_or(default.path),
             tls,
             allow_anonymous: section.optional_bool("allow_anonymous"),
+            auth,
             acl,
             max_connections: section.integer("max_connections", default.max_connections, 1..=10_000_000),
             allowed_origins: section.list("allowed_origins", default.allowed_origins, 1024, parse_origin),

@@ -20,6 +20,7 @@ mod auth;
 mod cluster;
 mod environment;
 mod errors;
+mod flapping;
 mod listener;
 mod log;
 mod mqtt;
@@ -41,10 +42,11 @@ use std::path::Path;
 
 pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
-pub use auth::Auth;
+pub use auth::{Auth, Authenticator, Cert, CertName, Jwt, ListenerAuth, TokenFrom};
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use environment::{Environment, names as variable_names};
 pub use errors::{ConfigError, ConfigErrors, Origin, Places};
+pub use flapping::{Flapping, FlappingAction};
 pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
@@ -53,7 +55,7 @@ pub use settings::{Setting, Settings};
 pub use shutdown::Shutdown;
 pub use storage::{Durability, Fsync, OnCorruption, Storage};
 pub use sys::Sys;
-pub use units::NEVER;
+pub use units::{NEVER, parse_duration};
 
 use reading::{Reading, Section};
 use sources::Sources;
@@ -68,7 +70,11 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
     ("auth", auth::KEYS),
+    ("listener.auth", auth::LISTENER_KEYS),
+    ("auth.jwt", auth::JWT_KEYS),
+    ("auth.cert", auth::CERT_KEYS),
     ("acl", acl::KEYS),
+    ("flapping", flapping::KEYS),
     ("listener.acl", acl::LISTENER_KEYS),
     ("storage", storage::KEYS),
     ("cluster", cluster::KEYS),
@@ -80,8 +86,10 @@ const SECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// The keys of the file's top level: the sections, and the files that it includes.
-const TOP_KEYS: &[&str] =
-    &["include", "node", "listener", "mqtt", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
+const TOP_KEYS: &[&str] = &[
+    "include", "node", "listener", "mqtt", "auth", "acl", "flapping", "storage", "cluster", "log", "sys", "shutdown",
+    "admin",
+];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,6 +104,8 @@ pub struct Config {
     pub auth: Auth,
     /// `[acl]`: what clients may do.
     pub acl: Acl,
+    /// `[flapping]`: clients that come and go too often.
+    pub flapping: Flapping,
     /// `[storage]`: what of the state is kept on disk, and how.
     pub storage: Storage,
     /// `[cluster]`: the other nodes. `None`: this node is alone.
@@ -120,6 +130,7 @@ impl Config {
             mqtt: Mqtt::default(),
             auth: Auth::default(),
             acl: Acl::default(),
+            flapping: Flapping::default(),
             storage: Storage::default(),
             cluster: None,
             log: Log::default(),
@@ -193,13 +204,14 @@ impl Config {
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let acl = top.section("acl", acl::KEYS, Acl::read).unwrap_or_default();
+        let flapping = top.section("flapping", flapping::KEYS, Flapping::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
         let cluster = top.section("cluster", cluster::KEYS, Cluster::read).flatten();
         let log = top.section("log", log::KEYS, Log::read).unwrap_or_default();
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, acl, storage, cluster, log, sys, shutdown, admin }
+        Config { node, listeners, mqtt, auth, acl, flapping, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -161,7 +161,7 @@ fn admin_has_an_address_of_its_own(config: &Config, reading: &mut Reading<'_>) {
 fn someone_can_log_in(config: &Config, listener: &Listener, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
     let keys = [at("bind"), at("allow_anonymous"), "auth.password_file".to_owned()];
     let read_well = reading.good(&[&keys[0], &keys[1], &keys[2]]) && reading.given(&keys[0]);
-    if !read_well || listener.allow_anonymous == Some(true) || config.auth.password_file.is_some() {
+    if !read_well || listener.allow_anonymous == Some(true) || listener.knows_somebody(&config.auth) {
         return;
     }
     let certificate = match &listener.tls {

@@ -70,6 +70,7 @@ fn bracketed(section: &str) -> String {
         "listener" => "[[listener]]".to_owned(),
         "listener.tls" => "tls of [[listener]]".to_owned(),
         "listener.acl" => "acl of [[listener]]".to_owned(),
+        "listener.auth" => "auth of [[listener]]".to_owned(),
         "cluster.tls" => "tls of [cluster]".to_owned(),
         other => format!("[{other}]"),
     }

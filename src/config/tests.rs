@@ -62,7 +62,8 @@ fn reference_file_names_every_key() {
     for (section, keys) in SECTIONS {
         // Each section's own part of the file; `tls` is shown on one line of the first listener.
         let header = match *section {
-            "listener" | "listener.tls" | "listener.acl" => "[[listener]]".to_owned(),
+            "listener" | "listener.tls" | "listener.acl" | "listener.auth" => "[[listener]]".to_owned(),
+            "auth.jwt" | "auth.cert" => "[auth]".to_owned(),
             other => format!("[{other}]"),
         };
         // A node is alone by default, so [cluster] is there as a comment.
@@ -122,10 +123,11 @@ fn every_key_is_read() {
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
          [auth]\npassword_file = 'pw'\n\
          [acl]\nfile = 'acl'\nno_match = 'allow'\ndeny_action = 'disconnect'\nmax_broad_subscriptions = 7\n\
+         [flapping]\nenabled = false\nwindow = '10s'\nmax_count = 4\naction = 'ban'\nban_time = '1h'\n\
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
          segment_bytes = '1MB'\nqueue_window_bytes = 0\n\
          [log]\nformat = 'json'\nlevel = 'debug'\nconnection_messages = false\n\
-         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\n[admin]\nbind = '[::]:9'\ntoken_file = 'token'\n",
+         [sys]\ninterval = 'off'\n[shutdown]\ngrace = '0s'\nspread = '5s'\nrate = 7\nreturns_min_percent = 0\n[admin]\nbind = '[::]:9'\ntoken_file = 'token'\n",
     );
     let secs = Duration::from_secs;
     let expected = Config {
@@ -144,6 +146,7 @@ fn every_key_is_read() {
                 min_version: TlsVersion::V1_3,
             }),
             allow_anonymous: Some(false),
+            auth: None,
             acl: Some(ListenerAcl { file: Some("dir/own".into()), no_match: None }),
             max_connections: 7,
             allowed_origins: vec!["*".into(), "https://a.example".into()],
@@ -172,12 +175,19 @@ fn every_key_is_read() {
             max_subscriptions: 6,
             max_client_id_bytes: 23,
         },
-        auth: Auth { password_file: Some("dir/pw".into()) },
+        auth: Auth { password_file: Some("dir/pw".into()), ..Auth::default() },
         acl: Acl {
             file: Some("dir/acl".into()),
             no_match: NoMatch::Allow,
             deny_action: DenyAction::Disconnect,
             max_broad_subscriptions: 7,
+        },
+        flapping: Flapping {
+            enabled: false,
+            window: secs(10),
+            max_count: 4,
+            action: FlappingAction::Ban,
+            ban_time: secs(3_600),
         },
         storage: Storage {
             durability: Durability::Memory,
@@ -189,7 +199,12 @@ fn every_key_is_read() {
         },
         log: Log { format: LogFormat::Json, level: Level::Debug, connection_messages: false },
         sys: Sys { interval: Duration::ZERO },
-        shutdown: Shutdown { grace: Duration::ZERO },
+        shutdown: Shutdown {
+            grace: Duration::ZERO,
+            spread: Duration::from_secs(5),
+            rate: Some(7),
+            returns_min_percent: 0,
+        },
         cluster: None,
         admin: Admin { bind: Some("[::]:9".parse().unwrap()), token_file: Some("dir/token".into()), keys_file: None },
     };
@@ -256,7 +271,10 @@ fn unknown_keys_name_the_section_that_has_them() {
         ("max_packet_size = 5", "1:1: unknown section or key \"max_packet_size\": it belongs in [mqtt]"),
         ("[mqtt]\nbind = ''", "2:1: unknown key \"bind\": it belongs in [[listener]]"),
         ("[auth]\nverify = ''", "2:1: unknown key \"verify\": it belongs in tls of [[listener]]"),
-        ("[auth]\nzzzzzzzz = ''", "2:1: unknown key \"zzzzzzzz\": known here are password_file"),
+        (
+            "[auth]\nzzzzzzzz = ''",
+            "2:1: unknown key \"zzzzzzzz\": known here are order, password_file, fail_delay, jwt, cert",
+        ),
         ("[auth.file]", "1:7: unknown key \"file\": it belongs in [acl]"),
         ("mqtt.max-inflight = 5", "1:6: unknown key \"max-inflight\": did you mean \"max_inflight\"?"),
         ("[listeners]", "1:2: unknown section or key \"listeners\": did you mean \"listener\"?"),
@@ -310,6 +328,10 @@ fn wrong_types_are_named() {
         ("[storag]", "1:2: unknown section or key \"storag\": did you mean \"storage\"?"),
         ("[node]\nfsync = 'batch'", "2:1: unknown key \"fsync\": it belongs in [storage]"),
         ("[log]\nlevel = 3", "2:9: level: expected one of \"error\", \"warn\", \"info\", \"debug\", \"trace\""),
+        ("[shutdown]\nrate = 0", "2:8: rate: must be from 1 to 1000000"),
+        ("[shutdown]\nrate = 'fast'", "2:8: rate: expected a number of connections a second, or \"auto\""),
+        ("[shutdown]\nspread = '0s'", "2:10: spread: must be from 1s to 1h"),
+        ("[shutdown]\nreturns_min_percent = 101", "2:23: returns_min_percent: must be from 0 to 100"),
         ("[shutdown]\ngrace = '2h'", "2:9: grace: must be from 0s to 1h"),
         (
             "[shutdown]\ngrace = 10",

@@ -26,7 +26,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
 ];
 
 /// Reads `"500ms"`, `"25s"`, `"5m"`, `"2h"`, `"7d"`, `"1w"`. A zero needs no unit.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     if unit.is_empty() {
         return (number == 0).then_some(Duration::ZERO);

@@ -52,6 +52,8 @@ pub(super) struct Refusal {
     pub reason: ReasonCode,
     /// For the log and the Reason String.
     pub what: &'static str,
+    /// How the client was to prove who it is, where that is why; otherwise empty.
+    pub method: &'static str,
     pub client_id: Option<Box<str>>,
     /// For the log; the password is never there.
     pub user_name: Option<Box<str>>,
@@ -90,6 +92,7 @@ impl Refusal {
             answer: Some(connect.version),
             reason,
             what,
+            method: "",
             client_id: Some(shorten(connect.client_id).into()),
             user_name: connect.user_name.map(|name| shorten(name).into()),
             packet_bytes_max: connect.properties.maximum_packet_size(),
@@ -145,7 +148,15 @@ fn refuse_malformed(bytes: &[u8], malformed: &Malformed) -> Refusal {
         _ => None,
     };
     let (client_id, user_name, packet_bytes_max) = (None, None, None);
-    Refusal { answer, reason: malformed.reason, what: malformed.what, client_id, user_name, packet_bytes_max }
+    Refusal {
+        answer,
+        reason: malformed.reason,
+        what: malformed.what,
+        method: "",
+        client_id,
+        user_name,
+        packet_bytes_max,
+    }
 }
 
 /// What follows the fixed header, as far as it is there: the Remaining Length ends with the first byte without its highest bit.

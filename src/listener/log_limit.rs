@@ -19,6 +19,7 @@ pub(super) enum Cause {
     Origin,
     Accept,
     HardLimit,
+    Banned,
     Network,
     /// Refused, or found malformed, with this reason.
     Refused(ReasonCode),
@@ -37,6 +38,7 @@ impl Cause {
             Self::Origin => "origin",
             Self::Accept => "accept",
             Self::HardLimit => "hard limit",
+            Self::Banned => "banned",
             Self::Network => "network",
             Self::Refused(reason) => reason.name(),
         }

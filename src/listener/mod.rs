@@ -40,16 +40,18 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::{Access, Login};
 use crate::byte_stream::{ByteStream, Socket};
 use crate::config::{self, Protocol};
 use crate::metrics::{RefusalGroup, Refusals};
+use crate::mqtt::Connect;
 use crate::shard::clock::Clock;
+use crate::shard::greeted::doors::is_shut;
 use crate::shard::greeted::{Dispatch, ListenerSlot, ListenerState};
 
 use greeting::{Rules, Verdict};
 use log_limit::{Cause, permit};
-use newcomer::{End, Newcomer, report, submit, welcome};
+use newcomer::{End, Newcomer, Shown, report, submit, welcome};
 use tcp::Accepted;
 use tls::TlsReload;
 
@@ -86,11 +88,27 @@ pub async fn accept_loop<D: Dispatch>(
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let acceptor = Rc::new(acceptor);
-    let socket = watch_readable(socket)?;
+    let mut doors = acceptor.listener.doors.watch();
+    let mut shutdown_while_shut = shutdown.clone();
+    if is_shut(*doors.borrow()) {
+        doors.mark_changed();
+    }
+    let mut socket = watch_readable(socket.into())?;
     loop {
         let mut ready = tokio::select! {
             biased;
             _ = shutdown.wait_for(|stop| *stop) => return Ok(()),
+            // The listener has both ends of it.
+            _ = doors.changed() => {
+                let shut_socket = socket.into_inner();
+                tokio::select! {
+                    _ = shutdown_while_shut.wait_for(|stop| *stop) => return Ok(()),
+                    _ = doors.wait_for(|turns| !is_shut(*turns)) => {}
+                }
+                // What the watch said of a socket that was shut is never unsaid.
+                socket = watch_readable(shut_socket)?;
+                continue;
+            }
             ready = socket.readable() => ready?,
         };
         match acceptor.take_batch(socket.get_ref()) {
@@ -103,8 +121,7 @@ pub async fn accept_loop<D: Dispatch>(
 
 /// Watches a listening socket. Not by tokio's own listener, which registers every connection with the runtime as it accepts it: most
 /// connections belong to another shard and would be taken out again.
-fn watch_readable(socket: std::net::TcpListener) -> io::Result<AsyncFd<socket2::Socket>> {
-    let socket = socket2::Socket::from(socket);
+fn watch_readable(socket: socket2::Socket) -> io::Result<AsyncFd<socket2::Socket>> {
     // SAFETY: a socket2::Socket owns one descriptor, opened before and closed by nothing but its drop, and says the same one every
     // time it is asked; the AsyncFd owns it and gives out shared references only, by which it cannot be closed or replaced.
     let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
@@ -152,6 +169,15 @@ impl<D: Dispatch> Acceptor<D> {
             }
             return;
         };
+        if self.dispatch.is_banned(peer.ip()) {
+            self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.refusals.count(RefusalGroup::Banned);
+            if let Some(left_out) = permit(Cause::Banned) {
+                let listener = self.listener.config.name.as_str();
+                tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: the address is banned");
+            }
+            return;
+        }
         let newcomer = Newcomer { slot, peer, accepted_at: self.clock.now() };
         if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
             return self.wait_for(newcomer, socket, Vec::new());
@@ -169,11 +195,12 @@ impl<D: Dispatch> Acceptor<D> {
         let Verdict::Hello { connect, packet_len } = greeting::judge(bytes, &self.rules(&newcomer.slot)) else {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         };
-        if self.access.needs_hashing(connect.user_name) {
+        let shown = Shown::default();
+        let login = self.login(&newcomer, &connect, &shown);
+        if self.access.takes_time(&login) {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         }
-        let identity = self.access.authenticate(self.allows_anonymous(), connect.user_name, connect.password);
-        match identity.now_or_never() {
+        match self.access.authenticate(&login).now_or_never() {
             Some(Ok(identity)) => {
                 let peer = newcomer.peer;
                 let stream = ByteStream::Tcp(Socket::detached(socket));
@@ -193,7 +220,16 @@ impl<D: Dispatch> Acceptor<D> {
         Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit: slot.over_limit() }
     }
 
-    fn allows_anonymous(&self) -> bool {
-        self.listener.config.allow_anonymous.unwrap_or(false)
+    fn login<'a>(&'a self, newcomer: &Newcomer, connect: &Connect<'a>, shown: &'a Shown) -> Login<'a> {
+        Login {
+            listener: &self.listener.config.name,
+            allow_anonymous: self.listener.config.allow_anonymous.unwrap_or(false),
+            address: newcomer.peer.ip(),
+            client_id: connect.client_id,
+            user_name: connect.user_name,
+            password: connect.password,
+            bearer: shown.bearer.as_deref().map(String::as_str),
+            certificate: shown.certificate.as_ref(),
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use zeroize::Zeroizing;
 
 use super::Acceptor;
 use super::foreign::{self, Foreign};
@@ -23,7 +24,7 @@ use super::log_limit::{Cause, permit};
 use super::tls::TlsReload;
 use super::upgrade::{self, Judgement};
 use super::websocket::WebSocket;
-use crate::access::Identity;
+use crate::access::{Certificate, Identity};
 use crate::byte_stream::{ByteStream, Layered, Socket};
 use crate::config::Protocol;
 use crate::metrics::RefusalGroup;
@@ -45,6 +46,15 @@ pub(super) struct Newcomer {
     pub peer: SocketAddr,
     /// Milliseconds of the node's clock.
     pub accepted_at: u64,
+}
+
+/// What a connection has shown of its client before its CONNECT.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// The token of an `Authorization: Bearer` of the WebSocket upgrade.
+    pub bearer: Option<Zeroizing<String>>,
+    /// The certificate that TLS has verified.
+    pub certificate: Option<Certificate>,
 }
 
 /// Why a connection did not reach a shard.
@@ -103,7 +113,8 @@ async fn try_welcome<D: Dispatch>(
     early: Vec<u8>,
 ) -> Result<(), End> {
     let socket = TcpStream::from_std(socket)?;
-    let mut stream = establish(acceptor, socket).await?;
+    let mut shown = Shown::default();
+    let mut stream = establish(acceptor, socket, &mut shown).await?;
     let mut bytes = early;
     let rules = acceptor.rules(&newcomer.slot);
     let reading =
@@ -111,12 +122,16 @@ async fn try_welcome<D: Dispatch>(
     let connect_timeout = acceptor.listener.config.connect_timeout;
     tokio::time::timeout(connect_timeout, reading).await.map_err(|_| End::TimedOut("no CONNECT in time"))??;
     let refusal = match greeting::judge(&bytes, &rules) {
-        Verdict::Hello { connect, packet_len } => match authenticate(acceptor, &connect).await {
-            Ok(identity) => {
-                return submit(acceptor, newcomer, stream, &connect, identity, bytes.split_at(packet_len));
+        Verdict::Hello { connect, packet_len } => {
+            match acceptor.access.authenticate(&acceptor.login(&newcomer, &connect, &shown)).await {
+                Ok(identity) => {
+                    return submit(acceptor, newcomer, stream, &connect, identity, bytes.split_at(packet_len));
+                }
+                Err(denial) => {
+                    Refusal { method: denial.method.label(), ..Refusal::of(&connect, denial.reason, denial.why) }
+                }
             }
-            Err(reason) => Refusal::of(&connect, reason, why_not_let_in(reason)),
-        },
+        }
         Verdict::Refused(refusal) => refusal,
         Verdict::Foreign(found) => return Err(turn_away(acceptor, stream, bytes, found).await),
         Verdict::Incomplete => return Err(End::Left),
@@ -137,6 +152,10 @@ pub(super) fn submit<D: Dispatch>(
 ) -> Result<(), End> {
     let (client_id, assigned_client_id) =
         greeting::client_id(connect).map_err(|error| End::Network(io::Error::other(error.to_string())))?;
+    let (client_id, assigned_client_id) = match &identity.client_id {
+        Some(named) => (named.clone(), assigned_client_id),
+        None => (client_id, assigned_client_id),
+    };
     acceptor.listener.counts.greeted.fetch_add(1, Ordering::Relaxed);
     acceptor.dispatch.submit(Greeted {
         stream,
@@ -152,46 +171,56 @@ pub(super) fn submit<D: Dispatch>(
     Ok(())
 }
 
-async fn authenticate<D: Dispatch>(acceptor: &Acceptor<D>, connect: &Connect<'_>) -> Result<Identity, ReasonCode> {
-    let anonymous = acceptor.allows_anonymous();
-    acceptor.access.authenticate(anonymous, connect.user_name, connect.password).await
-}
-
-/// What [`Access::authenticate`](crate::access::Access::authenticate) means by its reasons, for the log and the client.
-fn why_not_let_in(reason: ReasonCode) -> &'static str {
-    match reason {
-        ReasonCode::NotAuthorized => "there is no user name, and anonymous clients are not let in",
-        ReasonCode::BadUserNameOrPassword => "unknown user or wrong password",
-        ReasonCode::ServerBusy => "too many passwords are waiting to be checked",
-        _ => "the password could not be checked",
+/// The lines of configuration that would let such a client in; empty for what no configuration should let in.
+fn remedy<D>(acceptor: &Acceptor<D>, refusal: &Refusal) -> String {
+    let name = acceptor.listener.config.name.as_str();
+    match (refusal.reason, refusal.method) {
+        (ReasonCode::NotAuthorized, "anonymous") => format!(
+            ". To let in clients without a user name, put under the [[listener]] with name = \"{name}\":  allow_anonymous = true  ; to give them passwords, run  \
+             holdfast passwd -c passwords USER  and put under [auth]:  password_file = \"passwords\""
+        ),
+        (ReasonCode::BadUserNameOrPassword, "password") => {
+            ". To let in a user, run  holdfast passwd FILE USER  with the password_file of [auth] and send SIGHUP"
+                .to_owned()
+        }
+        _ => String::new(),
     }
 }
 
 /// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
-async fn establish<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
+async fn establish<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+    shown: &mut Shown,
+) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
     if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
         return Ok(ByteStream::Tcp(Socket::attached(socket)));
     }
-    match tokio::time::timeout(config.handshake_timeout, shake_hands(acceptor, socket)).await {
+    match tokio::time::timeout(config.handshake_timeout, shake_hands(acceptor, socket, shown)).await {
         Ok(established) => established,
         Err(_) => Err(End::TimedOut("no handshake in time")),
     }
 }
 
 /// Each handshake in a box of its own: a connection carries the memory only of the one that it is in.
-async fn shake_hands<D: Dispatch>(acceptor: &Acceptor<D>, socket: TcpStream) -> Result<ByteStream, End> {
+async fn shake_hands<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    socket: TcpStream,
+    shown: &mut Shown,
+) -> Result<ByteStream, End> {
     let is_websocket = acceptor.listener.config.protocol == Protocol::Ws;
     match &acceptor.tls {
         Some(tls) => {
             let stream = Box::pin(accept_tls(acceptor, tls, socket)).await?;
+            shown.certificate = stream.client_certificate();
             if is_websocket {
-                Box::pin(upgrade(acceptor, stream)).await
+                Box::pin(upgrade(acceptor, stream, shown)).await
             } else {
                 Ok(ByteStream::Layered(Box::new(stream)))
             }
         }
-        None => Box::pin(upgrade(acceptor, Socket::attached(socket))).await,
+        None => Box::pin(upgrade(acceptor, Socket::attached(socket), shown)).await,
     }
 }
 
@@ -218,7 +247,11 @@ async fn accept_tls<D>(
     }
 }
 
-async fn upgrade<D, S: Layered + 'static>(acceptor: &Acceptor<D>, mut stream: S) -> Result<ByteStream, End> {
+async fn upgrade<D, S: Layered + 'static>(
+    acceptor: &Acceptor<D>,
+    mut stream: S,
+    shown: &mut Shown,
+) -> Result<ByteStream, End> {
     let config = &acceptor.listener.config;
     let rules = upgrade::Rules { path: &config.path, allowed_origins: &config.allowed_origins };
     let mut bytes = Vec::new();
@@ -237,6 +270,7 @@ async fn upgrade<D, S: Layered + 'static>(acceptor: &Acceptor<D>, mut stream: S)
             if subprotocol.is_none() {
                 acceptor.listener.counts.no_subprotocol.fetch_add(1, Ordering::Relaxed);
             }
+            shown.bearer = upgrade::bearer(&bytes[..head_len]).map(Zeroizing::new);
             stream.write_all(&response).await?;
             stream.flush().await?;
             let message_bytes_max = (acceptor.mqtt.max_packet_size as usize).max(MESSAGE_BYTES_MIN);
@@ -334,8 +368,9 @@ pub(super) fn report<D>(acceptor: &Acceptor<D>, peer: SocketAddr, end: &End) {
     match end {
         End::Refused(refusal) => tracing::warn!(
             event = "refused", listener, %peer, client_id = refusal.client_id.as_deref(),
-            user_name = refusal.user_name.as_deref(), reason = refusal.reason.name(), left_out,
-            "connection refused: {}", refusal.what
+            user_name = refusal.user_name.as_deref(), method = Some(refusal.method).filter(|method| !method.is_empty()),
+            reason = refusal.reason.name(), left_out,
+            "connection refused: {}{}", refusal.what, remedy(acceptor, refusal)
         ),
         End::Network(error) | End::Tls(error) => {
             tracing::warn!(event = "refused", listener, %peer, %error, left_out, "{what}");

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that the kernel may hold for us between two turns of the loop; it lowers this to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 
 /// Opens a listening socket, to be duplicated with `try_clone` for every shard.
 ///

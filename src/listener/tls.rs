@@ -9,6 +9,7 @@
 //!
 //! The tests to read first: `listener::tests::tls`.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use aws_lc_rs::digest;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
@@ -29,7 +31,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use x509_parser::extensions::GeneralName;
 
+use crate::access::Certificate;
 use crate::byte_stream::{Layered, Socket, Transport};
 use crate::config::{Tls, TlsVersion, Verify};
 
@@ -316,6 +320,40 @@ fn withdrawn(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, 
 /// The stream of a TLS connection behind its handshake.
 pub(super) struct TlsLayer(TlsStream<Socket>);
 
+impl TlsLayer {
+    /// The names in the certificate that the client has shown, and that was verified in the handshake. One that cannot be read names nobody.
+    pub(super) fn client_certificate(&self) -> Option<Certificate> {
+        let der = self.0.get_ref().1.peer_certificates()?.first()?;
+        names_in(der)
+    }
+}
+
+/// Of several names of a kind the first counts.
+fn names_in(der: &[u8]) -> Option<Certificate> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    let subject = certificate.subject();
+    let names = certificate.subject_alternative_name().ok().flatten().map(|names| &names.value.general_names);
+    let alternative =
+        |pick: fn(&GeneralName<'_>) -> Option<String>| names.and_then(|names| names.iter().find_map(pick));
+    let mut sha256 = String::with_capacity(64);
+    for byte in digest::digest(&digest::SHA256, der).as_ref() {
+        let _ = write!(sha256, "{byte:02x}");
+    }
+    Some(Certificate {
+        cn: subject.iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned),
+        dn: subject.to_string(),
+        san_dns: alternative(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        }),
+        san_uri: alternative(|name| match name {
+            GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        }),
+        sha256,
+    })
+}
+
 impl Layered for TlsLayer {
     fn socket(&mut self) -> &mut Socket {
         self.0.get_mut().0
@@ -359,5 +397,26 @@ impl AsyncWrite for TlsLayer {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod certificate_tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_a_certificate_are_read() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned(), "b.example".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "sensor-7");
+        params.subject_alt_names.push(rcgen::SanType::URI("spiffe://plant/sensor-7".try_into().unwrap()));
+        let der = params.self_signed(&key).unwrap();
+        let names = names_in(der.der()).unwrap();
+        assert_eq!(names.cn.as_deref(), Some("sensor-7"));
+        assert!(names.dn.contains("CN=sensor-7"), "{}", names.dn);
+        assert_eq!(names.san_dns.as_deref(), Some("a.example"));
+        assert_eq!(names.san_uri.as_deref(), Some("spiffe://plant/sensor-7"));
+        assert_eq!(names.sha256.len(), 64);
+        assert_eq!(names_in(&der.der()[..20]), None);
     }
 }

@@ -104,6 +104,15 @@ fn answer(request: &httparse::Request<'_, '_>, rules: &Rules<'_>) -> Result<(Vec
     Ok((switching(key, subprotocol), subprotocol))
 }
 
+/// The token of an `Authorization: Bearer` (RFC 6750, section 2.1) in a head that was accepted.
+pub(super) fn bearer(head: &[u8]) -> Option<String> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    request.parse(head).ok()?;
+    let (scheme, token) = header(&request, "authorization")?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+}
+
 fn check_path(target: &str, rules: &Rules<'_>) -> Result<(), Refusal> {
     let path = target.split(['?', '#']).next().unwrap_or_default();
     if path == rules.path || path == "/" { Ok(()) } else { Err(Refusal::Path(shorten(path))) }

@@ -1,10 +1,14 @@
 //! Every metric, declared once. A shard counts in its own set with plain loads and stores: one writer each, read by anyone,
 //! summed when somebody asks.
 
+mod closes;
+mod histogram;
 mod log_lines;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use closes::CloseReason;
+pub use histogram::{BOUNDS_US, Histogram};
 pub use log_lines::{LOG_QUIET_SECS, LeftOut, admit_line, take_left_out};
 
 /// A number with one writer. Readers on other threads see it soon.
@@ -114,18 +118,21 @@ pub enum RefusalGroup {
     Upgrade,
     /// The listener is full, or too many passwords wait to be checked.
     Limit,
+    /// The address is banned.
+    Banned,
     /// A good CONNECT that asks for what is not served, such as a version that the listener does not speak.
     Other,
 }
 
 impl RefusalGroup {
-    pub const ALL: [RefusalGroup; 7] = [
+    pub const ALL: [RefusalGroup; 8] = [
         RefusalGroup::Auth,
         RefusalGroup::Malformed,
         RefusalGroup::TimedOut,
         RefusalGroup::Tls,
         RefusalGroup::Upgrade,
         RefusalGroup::Limit,
+        RefusalGroup::Banned,
         RefusalGroup::Other,
     ];
 
@@ -138,6 +145,7 @@ impl RefusalGroup {
             RefusalGroup::Tls => "tls",
             RefusalGroup::Upgrade => "upgrade",
             RefusalGroup::Limit => "limit",
+            RefusalGroup::Banned => "banned",
             RefusalGroup::Other => "other",
         }
     }
@@ -157,24 +165,112 @@ impl Refusals {
     }
 }
 
+/// What became of an attempt to prove who one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum AuthResult {
+    Allowed,
+    Denied,
+    /// Not judged: there was no room, or too many attempts had failed before.
+    Busy,
+}
+
+impl AuthResult {
+    pub const ALL: [AuthResult; 3] = [AuthResult::Allowed, AuthResult::Denied, AuthResult::Busy];
+
+    /// The value of the label `result`.
+    pub fn label(self) -> &'static str {
+        match self {
+            AuthResult::Allowed => "allow",
+            AuthResult::Denied => "deny",
+            AuthResult::Busy => "busy",
+        }
+    }
+}
+
+/// Ways to prove who one is.
+pub const AUTH_METHODS: usize = 4;
+
+/// Attempts to prove who one is, by method and result. Every shard counts here: it happens once for each connection.
+#[derive(Debug, Default)]
+pub struct AuthCounts([[AtomicU64; AuthResult::ALL.len()]; AUTH_METHODS]);
+
+impl AuthCounts {
+    pub fn count(&self, method: usize, result: AuthResult) {
+        self.0[method][result as usize].fetch_add(1, Relaxed);
+    }
+
+    pub fn get(&self, method: usize, result: AuthResult) -> u64 {
+        self.0[method][result as usize].load(Relaxed)
+    }
+}
+
+/// Types of packets of a client, in the order of their numbers from 1 (2.1.2): the values of the label `packet`.
+pub const PACKETS: [&str; 15] = [
+    "connect",
+    "connack",
+    "publish",
+    "puback",
+    "pubrec",
+    "pubrel",
+    "pubcomp",
+    "subscribe",
+    "suback",
+    "unsubscribe",
+    "unsuback",
+    "pingreq",
+    "pingresp",
+    "disconnect",
+    "auth",
+];
+
+/// Stages of a PUBLISH: the values of the label `stage`.
+pub const STAGES: [&str; 3] = ["routed", "mailbox", "written"];
+
+/// The places of the stages.
+pub const ROUTED: usize = 0;
+pub const MAILBOX: usize = 1;
+pub const WRITTEN: usize = 2;
+
+/// Of so many PUBLISH packets of a shard one is timed: a power of two.
+pub const SAMPLED_ONE_IN: u64 = 64;
+
 /// What one shard counts.
 #[derive(Debug, Default)]
 pub struct ShardMetrics {
     pub connections: Counter,
     pub connections_accepted: Counter,
-    pub connections_closed: Counter,
+    /// Connections of clients that come and go too often.
+    pub connections_flapping: Counter,
+    /// Connections that ended, by reason; those that vanished without a word are [`CloseReason::Lost`].
+    pub connections_closed: [Counter; CloseReason::ALL.len()],
     pub sessions: Counter,
     pub sessions_ended: Counter,
+    /// Those of them whose Session Expiry Interval was over; a Clean Start is none.
+    pub sessions_expired: Counter,
     pub sessions_taken_over: Counter,
     pub sessions_resumed: Counter,
     pub subscriptions: Counter,
     pub bytes_received: Counter,
     pub bytes_sent: Counter,
-    pub packets_received: Counter,
+    /// Packets from clients, by type.
+    pub packets_received: [Counter; PACKETS.len()],
     /// PUBLISH packets from clients, by QoS.
     pub publish_received: [Counter; 3],
+    /// Bytes of the payloads of PUBLISH packets from clients, and of those handed to connections.
+    pub publish_bytes_received: Counter,
+    pub publish_bytes_sent: Counter,
+    /// Packets for clients, by type.
+    pub packets_sent: [Counter; PACKETS.len()],
     /// PUBLISH packets handed to connections, by QoS.
     pub publish_sent: [Counter; 3],
+    /// Packets of QoS 1 and 2 that clients have acknowledged to the end, by QoS less one.
+    pub publish_acked: [Counter; 2],
+    /// From the accepted socket to the CONNACK.
+    pub connect_duration: Histogram,
+    /// Of one PUBLISH in [`SAMPLED_ONE_IN`]: from its packet to when it is routed, and to when the sockets of this shard have been written to; and of
+    /// batches from other shards, how long they waited in the mailbox.
+    pub publish_duration: [Histogram; STAGES.len()],
     pub messages_dropped: [Counter; DropReason::ALL.len()],
     pub wills_published: Counter,
     /// Questions that rules decided: publish, subscribe and read, and of each those that were allowed and those that were not.
@@ -218,6 +314,11 @@ pub struct ShardMetrics {
 }
 
 impl ShardMetrics {
+    /// A packet of that type, by its number from 1, is handed to a connection.
+    pub fn packet_sent(&self, packet_type: usize) {
+        self.packets_sent[packet_type - 1].add(1);
+    }
+
     pub fn dropped(&self, reason: DropReason, n: u64) {
         self.messages_dropped[reason as usize].add(n);
     }
@@ -236,6 +337,21 @@ impl Metrics {
 
     pub fn sum(&self, pick: impl Fn(&ShardMetrics) -> &Counter) -> u64 {
         self.shards.iter().map(|shard| pick(shard).get()).fold(0, u64::wrapping_add)
+    }
+
+    /// Connections that ended, whatever the reason.
+    pub fn closed(&self) -> u64 {
+        CloseReason::ALL.iter().map(|reason| self.sum(|shard| &shard.connections_closed[*reason as usize])).sum()
+    }
+
+    /// Packets from clients, whatever their type.
+    pub fn packets_received(&self) -> u64 {
+        (0..PACKETS.len()).map(|packet| self.sum(|shard| &shard.packets_received[packet])).sum()
+    }
+
+    /// Packets for clients, whatever their type.
+    pub fn packets_sent(&self) -> u64 {
+        (0..PACKETS.len()).map(|packet| self.sum(|shard| &shard.packets_sent[packet])).sum()
     }
 
     pub fn dropped(&self, reason: DropReason) -> u64 {

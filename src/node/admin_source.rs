@@ -3,16 +3,23 @@
 //! [`Local`] speaks for this node alone, whoever else there is; [`Alone`] is the whole answer of a node without a cluster, and `cluster::admin_source` that of a node with one. A shard is asked for one slice
 //! after the other, never for two at a time by one request, and every answer has a deadline: a shard that hangs holds up nobody but the asker.
 
-use std::sync::Arc;
+mod looking_back;
+
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot, watch};
 use tracing::info;
 
-use holdfast_raft::NodeId;
+use holdfast_raft::{BANS_MAX, Ban, Command, NodeId, Outcome, Refusal};
 use holdfast_storage::{Figures, Storage};
 
-use crate::admin::{self, Exposition, Kind, PageRequest, Soon, Source, Trouble, view};
+use crate::access::Access;
+use crate::access::acl::{Action, Decision, Subject};
+use crate::admin::{
+    self, ClosedRequest, Exposition, Kind, PAGE_MAX, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest,
+    Soon, Source, Trouble, pages, view,
+};
 use crate::metrics::Refusals;
 use crate::mqtt::ProtocolVersion;
 use crate::shard::Shared;
@@ -21,7 +28,10 @@ use crate::shard::inspecting::{Census, ConnectionView, Found, Inspect, SessionVi
 use crate::shard::mailbox::Event;
 use crate::subscriptions::ShardId;
 
+use super::control::StandalonePlane;
+use super::draining::Draining;
 use super::process_figures;
+use super::sys_topics::{Numbers, Others};
 
 /// How long a shard may take for one slice of an answer.
 const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,6 +52,7 @@ const SUBSCRIPTIONS_SHOWN: usize = 1_000;
 pub(super) struct Local {
     pub shared: Arc<Shared>,
     pub refusals: Arc<Refusals>,
+    pub access: Arc<Access>,
     pub listeners: Vec<Arc<ListenerState>>,
     pub storage: Option<Storage>,
     pub name: Arc<str>,
@@ -51,6 +62,10 @@ pub(super) struct Local {
     pub stopping: watch::Receiver<bool>,
     /// When the queues were last counted, and what was found.
     pub census: Mutex<Option<(u64, Vec<Census>)>>,
+    pub draining: Arc<Draining>,
+    /// What `$SYS` last said of this node, and how the others are asked for theirs; nothing on a node that is alone.
+    pub sys: parking_lot::Mutex<Numbers>,
+    pub others: OnceLock<Box<dyn Others>>,
 }
 
 impl Local {
@@ -94,9 +109,16 @@ impl Local {
             !stopping,
             if stopping { "the node is about to end" } else { "" },
         ));
+        let draining = self.draining.is_draining();
+        let detail = if draining { "clients are to go to other nodes: `holdfast node undrain` ends that" } else { "" };
+        checks.push(view::Check::new("not_draining", !draining, detail));
         let level = &self.shared.storage_level;
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
+    }
+
+    pub fn load(&self) -> view::Load {
+        self.draining.load(&self.name)
     }
 
     /// The clients of this node behind a cursor.
@@ -196,6 +218,7 @@ impl Local {
         admin::metrics::shards(out, &self.shared.metrics);
         let listeners: Vec<_> = self.listeners.iter().map(Arc::as_ref).collect();
         admin::metrics::listeners(out, &listeners, &self.refusals);
+        admin::metrics::authentication(out, &self.access.counts);
         let (messages, bytes) = {
             let retained = self.shared.retained.read();
             (retained.len(), retained.bytes())
@@ -208,6 +231,10 @@ impl Local {
             "Filters that somebody on this node subscribes to.",
             self.shared.index.len() as f64,
         );
+        let help = "Connections that a drain has still to close.";
+        out.single("drain_remaining_connections", Kind::Gauge, help, self.draining.remaining() as f64);
+        let help = "Connections closed so that their clients go to other nodes.";
+        out.single("drain_closed_total", Kind::Counter, help, self.draining.closed_total() as f64);
         self.mailboxes(out);
         if let Some(storage) = &self.storage {
             self.disk(out, storage);
@@ -264,7 +291,7 @@ impl Local {
     }
 
     /// What the queues of each shard hold. A shard that does not answer in time is not in it.
-    async fn census(&self) -> Vec<Census> {
+    pub(super) async fn census(&self) -> Vec<Census> {
         let mut last = self.census.lock().await;
         let now = self.shared.clock.now();
         if let Some((at, found)) = &*last
@@ -346,6 +373,17 @@ async fn in_time<T>(answer: oneshot::Receiver<T>) -> Result<T, Trouble> {
 pub(super) struct Alone {
     pub local: Arc<Local>,
     pub node: NodeId,
+    pub plane: Arc<StandalonePlane>,
+}
+
+impl Alone {
+    fn is_own(&self, node: &str) -> Result<(), Trouble> {
+        if node != &*self.local.name && node != format!("{:032x}", self.node.0) {
+            let message = format!("this node is called {:?}, and is no part of a cluster", self.local.name);
+            return Err(Trouble::new(404, "no_such_node", message));
+        }
+        Ok(())
+    }
 }
 
 fn not_clustered<T>() -> Result<T, Trouble> {
@@ -354,6 +392,17 @@ fn not_clustered<T>() -> Result<T, Trouble> {
 }
 
 impl Source for Alone {
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        Box::pin(async move { Ok(self.local.closed(&asked)) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move {
+            let found = self.local.topic_match(topic).await?;
+            Ok(pages::merge_matches(found.topic.clone(), vec![found], PAGE_MAX))
+        })
+    }
+
     fn live(&self) -> Vec<view::Check> {
         self.local.live()
     }
@@ -413,6 +462,92 @@ impl Source for Alone {
 
     fn force_leave(&self, _node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(async { not_clustered() })
+    }
+
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        Box::pin(async move { self.local.retained(&asked).await })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        self.local.retained_of(topic)
+    }
+
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(async move { self.local.remove_retained(&filter, dry_run).await })
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        Box::pin(self.local.publish(messages))
+    }
+
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        let own = self.cluster().nodes.into_iter();
+        let nodes = own.map(|member| view::NodeLoad { member, load: Some(self.local.load()) }).collect();
+        Box::pin(async { view::Nodes { nodes } })
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        Box::pin(async move {
+            self.is_own(&node)?;
+            self.local.draining.drain(terms).await
+        })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move { self.is_own(&node).map(|()| self.local.draining.undrain()) })
+    }
+
+    fn rebalance_plan(&self, _asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn rebalance_start(&self, _asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async { not_clustered() })
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.local.shared.bans.list()
+    }
+
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>> {
+        let plane = self.plane.clone();
+        Box::pin(async move {
+            let changed = tokio::task::spawn_blocking(move || plane.change_bans(command)).await;
+            let changed = changed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            ban_outcome(changed.map_err(|error| {
+                Trouble::new(500, "bans", format!("it holds, but a restart would forget it: {error}"))
+            })?)
+        })
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        self.local.shared.acl.rights(subject).explain(action, topic)
+    }
+}
+
+/// What came of a change of the bans, as the asker is told.
+pub(super) fn ban_outcome(outcome: Outcome) -> Result<(), Trouble> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::Refused(Refusal::UnknownBan) => {
+            Err(Trouble::new(404, "no_such_ban", "there is no such ban").hint("`holdfast ban list` has them all"))
+        }
+        Outcome::Refused(Refusal::TooManyBans) => {
+            Err(Trouble::new(409, "too_many_bans", format!("there are {BANS_MAX} bans, and no more can be"))
+                .hint("take one back, or ban a network"))
+        }
+        Outcome::Refused(Refusal::Versions) => {
+            Err(Trouble::new(409, "versions", "some node of the cluster is of an older version, which knows no bans"))
+        }
+        _ => Err(Trouble::new(503, "not_done", "the control plane has not taken it")),
     }
 }
 

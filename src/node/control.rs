@@ -6,30 +6,57 @@
 //! What a command changes of the leases is written down by the shard that proposed it, with what it writes itself; what time changes, from here. Each change
 //! has an item of its own, so their order on disk does not matter.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracing::warn;
 
-use holdfast_raft::{Applied, Command, Effect, Standalone};
+use holdfast_raft::{Applied, Command, Effect, Outcome, Standalone};
 use holdfast_storage::Storage;
 
+use crate::access::bans;
 use crate::cluster::route_commands;
 use crate::shard::mailbox::{Event, Ticket};
 use crate::shard::{ControlPlane, Shared};
 use crate::subscriptions::ShardId;
 
+use super::bans::{BansFile, take_ban};
 use super::durable;
 
 pub(super) struct StandalonePlane {
     standalone: Mutex<Standalone>,
     shared: Arc<Shared>,
     storage: Option<Storage>,
+    bans: BansFile,
 }
 
 impl StandalonePlane {
     pub fn new(standalone: Standalone, shared: Arc<Shared>, storage: Option<Storage>) -> StandalonePlane {
-        StandalonePlane { standalone: Mutex::new(standalone), shared, storage }
+        StandalonePlane { standalone: Mutex::new(standalone), shared, storage, bans: BansFile::default() }
+    }
+
+    /// Takes up the bans that the data directory has, and keeps them there from now on.
+    pub fn keep_bans(&self, path: &Path) -> io::Result<()> {
+        for ban in self.bans.open(path)? {
+            self.propose(0, None, Command::Ban { ban });
+        }
+        self.bans.is_changed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a ban, or takes one back, and returns when that is on the disk. May wait for it.
+    pub fn change_bans(&self, command: Command) -> io::Result<Outcome> {
+        let applied = self.propose(0, None, command);
+        self.write_bans()?;
+        Ok(applied.map_or(Outcome::Done, |applied| applied.outcome))
+    }
+
+    fn write_bans(&self) -> io::Result<()> {
+        self.bans.write_if_changed(|| bans::write_all(self.standalone.lock().state().bans()))
     }
 
     fn send(&self, effects: Vec<Effect>) {
@@ -61,7 +88,14 @@ impl StandalonePlane {
 
 impl ControlPlane for StandalonePlane {
     fn propose(&self, _from: ShardId, _ticket: Option<Ticket>, command: Command) -> Option<Applied> {
-        Some(self.standalone.lock().propose(self.shared.clock.now(), command))
+        let is_of_bans = matches!(command, Command::Ban { .. } | Command::Unban { .. });
+        let mut standalone = self.standalone.lock();
+        let applied = standalone.propose(self.shared.clock.now(), command);
+        if is_of_bans {
+            applied.effects.iter().for_each(|effect| take_ban(&self.shared, effect));
+            self.bans.is_changed.store(true, Ordering::Release);
+        }
+        Some(applied)
     }
 
     fn unrouted(&self, from: ShardId, removed: Vec<Arc<str>>) {
@@ -79,6 +113,14 @@ pub(super) async fn run_clock(plane: Arc<StandalonePlane>) {
         tick.tick().await;
         while plane.tick() {
             tokio::time::sleep(SLICE_PAUSE).await;
+        }
+        if plane.bans.is_changed.load(Ordering::Acquire) {
+            // A shard has made one. It says itself what is wrong, and the next change tries again.
+            let plane = plane.clone();
+            let written = tokio::task::spawn_blocking(move || plane.write_bans()).await;
+            if let Ok(Err(error)) = written {
+                warn!(event = "bans", %error, "the bans cannot be written down: a restart would forget the newest");
+            }
         }
     }
 }

@@ -3,17 +3,22 @@
 //! Start: identity and data directory, access, certificates, the admin port, the state on disk, sockets; then the shards; only when all of them have their
 //! sessions do the listeners accept. Anything that is wrong ends the start with an error that names it, before a client was let in.
 //!
-//! End (SIGTERM or SIGINT): the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
+//! End (SIGTERM or SIGINT): where there are many clients and other nodes, they are let go a few at a time first ([`Draining::end`]), unless a second signal comes. Then the listeners stop accepting, every client is told 0x8B (Server shutting down) and has `shutdown.grace` to take
 //! what was written to it, then the shards stop.
 //!
 //! The node owns what all shards share; each shard owns its sessions. Read `control.rs` for how commands reach the control state.
 
 mod admin_source;
+pub mod authentication;
+mod bans;
 mod cluster;
 mod control;
+mod draining;
 mod durable;
+mod messages;
 mod process_figures;
 mod shards;
+mod sys_load;
 mod sys_topics;
 
 use std::io;
@@ -32,7 +37,7 @@ use holdfast_raft::{LeaseImage, NodeId, Standalone};
 use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 
 use crate::access::acl::{AclError, AclSettings};
-use crate::access::{Access, AccessError};
+use crate::access::{Access, LoadError};
 use crate::admin::{self, AdminPort};
 use crate::config::{self, Config};
 use crate::journal;
@@ -46,12 +51,13 @@ use crate::shard::clock::Clock;
 use crate::shard::grant::Grant;
 use crate::shard::greeted::{ListenerState, WebSocketAddress};
 use crate::shard::mailbox::Event;
-use crate::shard::{ControlPlane, Deadlines, Shared};
+use crate::shard::{ControlPlane, Deadlines, FlappingAction, FlappingRules, Shared};
 
 use admin_source::{Alone, Local};
 pub use cluster::left_cluster;
 use cluster::{ClusterError, ClusterPlane, Membership, note_left};
 use control::StandalonePlane;
+use draining::Draining;
 use durable::TakenUp;
 
 /// Why a node does not start, or has not ended as it should.
@@ -64,9 +70,11 @@ pub enum StartError {
     #[error("the file \"alive\" in the data directory cannot be used: {0}")]
     Alive(io::Error),
     #[error("{0}")]
-    Access(#[from] AccessError),
+    Access(#[from] LoadError),
     #[error("{0}")]
     Acl(#[from] AclError),
+    #[error("the bans in the data directory cannot be taken up: {0}")]
+    Bans(io::Error),
     #[error("listener \"{listener}\": {error}")]
     Tls { listener: String, error: TlsError },
     #[error("listener \"{listener}\": cannot listen on {address}: {error}{}", hint(.error))]
@@ -131,6 +139,7 @@ struct Parts {
     refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
+    draining: Arc<Draining>,
     storage: Option<Storage>,
     /// Whether what is promised waits for the disk.
     defers: bool,
@@ -153,7 +162,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     refuse_who_has_left(config)?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
-    let access = Arc::new(Access::new(config.auth.password_file.as_deref())?);
+    let access = Arc::new(authentication::open(config)?);
     let certified = certify(&config.listeners)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
@@ -161,16 +170,25 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let listeners = bind_all(certified, config)?;
     let TakenUp { standalone, stored, sequence, alone, whole, .. } = taken_up;
     let plane = Plane::new(config, standalone, &shared, &storage);
+    if let (Plane::Alone(plane), Some(dir)) = (&plane, &config.node.data_dir) {
+        plane.keep_bans(&dir.join(bans::FILE)).map_err(StartError::Bans)?;
+    }
     let mqtt = Arc::new(config.mqtt.clone());
     let defers = config.storage.durability == config::Durability::Disk;
     let refusals = Arc::default();
-    let parts = Parts { shared, access, refusals, mqtt, listeners, storage, defers, whole, _identity: identity };
+    let states = listeners.iter().map(|bound| bound.state.clone()).collect();
+    let draining = Draining::new(shared.clone(), states, config.shutdown.clone());
+    let parts =
+        Parts { shared, access, refusals, mqtt, listeners, draining, storage, defers, whole, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
     let local = Arc::new(local(config, &parts, (&opened, &stopping)));
-    let membership = runtime.block_on(plane.begin(config, &parts, alone, (local, &admin_port), open))?;
+    let membership = runtime.block_on(plane.begin(config, &parts, alone, (local.clone(), &admin_port), open))?;
+    if !config.sys.interval.is_zero() {
+        tokio::spawn(sys_topics::run(local, config.sys.interval));
+    }
     runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
     if let Some(membership) = &membership {
@@ -219,12 +237,16 @@ fn local(
     Local {
         shared: parts.shared.clone(),
         refusals: parts.refusals.clone(),
+        access: parts.access.clone(),
         listeners: parts.listeners.iter().map(|bound| bound.state.clone()).collect(),
         storage: parts.storage.clone(),
         name: config.node.name.as_str().into(),
         opened: opened.clone(),
         stopping: stopping.clone(),
         census: Default::default(),
+        draining: parts.draining.clone(),
+        sys: Default::default(),
+        others: Default::default(),
     }
 }
 
@@ -262,11 +284,15 @@ impl Plane {
         open: watch::Sender<bool>,
     ) -> Result<Option<Membership>, StartError> {
         let Parts { shared, storage, whole, .. } = parts;
-        let (Plane::Clustered(plane), Some(cluster)) = (self, &config.cluster) else {
-            if let Some(port) = port {
-                port.begin(Arc::new(Alone { local, node: shared.node }));
+        let (plane, cluster) = match (self, &config.cluster) {
+            (Plane::Clustered(plane), Some(cluster)) => (plane, cluster),
+            (Plane::Alone(plane), _) => {
+                if let Some(port) = port {
+                    port.begin(Arc::new(Alone { local, node: shared.node, plane: plane.clone() }));
+                }
+                return Ok(None);
             }
-            return Ok(None);
+            (Plane::Clustered(_), None) => return Ok(None),
         };
         let whole = *whole;
         let beginning = cluster::Beginning { config, cluster, shared, storage, whole, plane, alone, local, port };
@@ -338,9 +364,12 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         retained_bytes_max: config.mqtt.retained_max_bytes,
         shutdown_grace_ms: config.shutdown.grace.as_millis() as u64,
         connection_messages: config.log.connection_messages,
+        flapping: flapping_rules(&config.flapping),
+        bans: Default::default(),
         acl: Default::default(),
         denial_expels: config.acl.deny_action == config::DenyAction::Disconnect,
         metrics: Metrics::new(shards),
+        closed: Default::default(),
         mailboxes: (0..shards).map(|_| Default::default()).collect(),
         index: Default::default(),
         retained: Default::default(),
@@ -360,6 +389,20 @@ fn share(config: &Config, node: NodeId, shards: usize, (last_time, owners): (u64
         shares_had: Default::default(),
         unsettled: Default::default(),
         patience: config.cluster.as_ref().map(|cluster| deadlines(&cluster.timers)).unwrap_or_default(),
+    }
+}
+
+fn flapping_rules(flapping: &config::Flapping) -> FlappingRules {
+    FlappingRules {
+        enabled: flapping.enabled,
+        window_ms: flapping.window.as_millis() as u64,
+        max_count: flapping.max_count,
+        action: match flapping.action {
+            config::FlappingAction::Log => FlappingAction::Log,
+            config::FlappingAction::Delay => FlappingAction::Delay,
+            config::FlappingAction::Ban => FlappingAction::Ban,
+        },
+        ban_ms: flapping.ban_time.as_millis() as u64,
     }
 }
 
@@ -443,13 +486,16 @@ fn bind_all(certified: Vec<Certified<'_>>, config: &Config) -> Result<Vec<Bound>
             tls: tls.is_some(),
         })
         .collect();
-    let bind = |(listener, socket, address, tls): (&config::Listener, _, _, Option<_>)| {
+    let bind = |(listener, socket, address, tls): (&config::Listener, std::net::TcpListener, _, Option<_>)| {
         let websocket = nearest(&websockets, tls.is_some());
         let cap = listener.keep_alive_cap(mqtt);
         let state = ListenerState::new(listener.clone(), address).with_websocket(websocket).with_keep_alive_cap(cap);
-        Bound { state: Arc::new(state), socket, tls }
+        let twin = socket.try_clone();
+        let twin = twin.map_err(|error| StartError::Bind { listener: listener.name.clone(), address, error })?;
+        state.doors.hold(twin, address);
+        Ok(Bound { state: Arc::new(state), socket, tls })
     };
-    Ok(bound.into_iter().map(bind).collect())
+    bound.into_iter().map(bind).collect()
 }
 
 /// The WebSocket listener that a client who came to the wrong port is told: one with TLS if it came with TLS, as far as there is one.
@@ -499,21 +545,14 @@ async fn supervise(
     }
     tokio::spawn(expire_retained(parts.shared.clone(), parts.storage.clone()));
     tokio::spawn(watch_left_out());
-    if !config.sys.interval.is_zero() {
-        tokio::spawn(sys_topics::run(
-            parts.shared.clone(),
-            parts.refusals.clone(),
-            parts.storage.clone(),
-            config.sys.interval,
-        ));
-    }
+    tokio::spawn(parts.draining.clone().measure());
     for bound in &parts.listeners {
         if let Some(tls) = &bound.tls {
             tokio::spawn(tls.clone().watch(stopping.clone()));
         }
     }
     match signals {
-        Ok(signals) => {
+        Ok(mut signals) => {
             let announced = async {
                 let mut opened = opened.clone();
                 if opened.wait_for(|open| *open).await.is_ok() {
@@ -522,7 +561,7 @@ async fn supervise(
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = signals.wait_for_stop(parts) => {}
+                () = signals.wait_for_stop(parts) => parts.draining.end(signals.wait_for_stop(parts)).await,
                 () = plane.left() => {}
                 () = announced => {}
             }
@@ -566,7 +605,7 @@ impl Signals {
     }
 
     /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates, the password file and ACL files again, and nothing else.
-    async fn wait_for_stop(mut self, parts: &Parts) {
+    async fn wait_for_stop(&mut self, parts: &Parts) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
@@ -580,10 +619,13 @@ impl Signals {
 /// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
 fn reload(parts: &Parts) {
     match parts.access.reload() {
-        Ok(true) => info!(event = "reload", users = parts.access.user_count(), "password file read again"),
+        Ok(true) => {
+            info!(event = "reload", users = parts.access.user_count(), "passwords and keys read again");
+            authentication::judge_all(&parts.access, &parts.shared.mailboxes);
+        }
         Ok(false) => {}
         Err(error) => {
-            error!(event = "reload", %error, "the password file is not usable; the users read before stay in force")
+            error!(event = "reload", %error, "a file of passwords or keys is not usable; what was read before stays in force")
         }
     }
     match parts.shared.acl.reload() {

@@ -29,6 +29,13 @@ pub(super) fn write(out: &mut Exposition) {
     single("process_max_fds", Kind::Gauge, "Most open files and sockets.", open_files_max);
 }
 
+/// Resident memory; 0 where the system does not tell.
+pub(super) fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let bytes = field(&statm, 1).zip(of_system(libc::_SC_PAGESIZE)).map(|(pages, page)| pages * page);
+    bytes.map_or(0, |bytes| bytes as u64)
+}
+
 fn read() -> Figures {
     let text = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     Figures {

@@ -1,6 +1,7 @@
 //! The threads of the shards: each runs one shard, and accepts for every listener.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
@@ -55,6 +56,10 @@ impl Dispatch for ToShard {
             return;
         }
         self.shared.mailboxes[usize::from(shard)].push(Event::Connection(Box::new(greeted)));
+    }
+
+    fn is_banned(&self, address: IpAddr) -> bool {
+        self.shared.bans.of_address(address).is_some()
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::metrics::DropReason;
-use crate::mqtt::{Ack, AckKind, MessageId, Names, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
+use crate::mqtt::{
+    Ack, AckKind, MessageId, Names, PacketId, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
+};
 use crate::topic;
 
 use super::outbound::settle;
@@ -254,7 +256,10 @@ impl Session {
     /// PUBACK: the message is done with, whatever the reason code says [MQTT-4.3.2-3], [MQTT-4.8.2-6].
     pub fn puback<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
         match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
-            Some(Stage::QoS1Sent) => self.complete(turn, packet_id),
+            Some(Stage::QoS1Sent) => {
+                turn.metrics.publish_acked[0].add(1);
+                self.complete(turn, packet_id);
+            }
             Some(_) => {
                 return Err(Violation::new(ReasonCode::ProtocolError, "PUBACK for a PUBLISH of QoS 2 (4.3.3)"));
             }
@@ -274,6 +279,7 @@ impl Session {
         let packet_id = ack.packet_id;
         let Some(inflight) = self.window.get_mut(packet_id) else {
             if !ack.reason.is_error() {
+                turn.metrics.packet_sent(PacketType::PubRel as usize);
                 self.answer(AckKind::PubRel, packet_id, ReasonCode::PacketIdentifierNotFound, out);
             }
             return Ok(());
@@ -288,7 +294,10 @@ impl Session {
             Stage::QoS2Sent => self.received(turn, packet_id, out),
             // The PUBREL follows as soon as the PUBREC is kept.
             Stage::Received => {}
-            Stage::Released => self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out),
+            Stage::Released => {
+                turn.metrics.packet_sent(PacketType::PubRel as usize);
+                self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out);
+            }
         }
         Ok(())
     }
@@ -306,14 +315,20 @@ impl Session {
         self.put(turn, position, Item::Received { packet_id });
         match owner {
             Some(owner) => turn.journal.ask(owner, Asked::Packet(packet_id)),
-            None => self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out),
+            None => {
+                turn.metrics.packet_sent(PacketType::PubRel as usize);
+                self.answer(AckKind::PubRel, packet_id, ReasonCode::Success, out);
+            }
         }
     }
 
     /// PUBCOMP: the delivery of a QoS 2 message has ended [MQTT-4.3.3-5].
     pub fn pubcomp<J: Journal>(&mut self, turn: &mut Turn<'_, J>, packet_id: PacketId) -> Result<(), Violation> {
         match self.window.get_mut(packet_id).map(|inflight| inflight.stage) {
-            Some(Stage::Released) => self.complete(turn, packet_id),
+            Some(Stage::Released) => {
+                turn.metrics.publish_acked[1].add(1);
+                self.complete(turn, packet_id);
+            }
             Some(_) => {
                 return Err(Violation::new(ReasonCode::ProtocolError, "PUBCOMP before PUBREL (4.3.3)"));
             }

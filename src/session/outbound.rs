@@ -8,7 +8,9 @@ use bytes::Bytes;
 
 use crate::limits;
 use crate::metrics::DropReason;
-use crate::mqtt::{AckKind, Message, MessageId, PacketId, PublishHead, QoS, ReasonCode, WillName, remaining_secs};
+use crate::mqtt::{
+    AckKind, Message, MessageId, PacketId, PacketType, PublishHead, QoS, ReasonCode, WillName, remaining_secs,
+};
 
 use super::inbound::Answer;
 use super::queue::{QueueFull, Queued, QueuedBody, SubscriptionIds};
@@ -237,7 +239,7 @@ impl Session {
             self.not_taken(turn, outgoing, delivery, DropReason::TooLarge);
             return;
         }
-        turn.metrics.publish_sent[qos as usize].add(1);
+        count_sent(turn, qos, outgoing.payload.len());
         let Some(packet_id) = packet_id else { return };
         let position = self.take_position();
         let keep = self.persists() || self.owner.is_some() || delivery.share.is_some();
@@ -282,7 +284,7 @@ impl Session {
             Stage::Received => {
                 inflight.stage = Stage::Released;
                 if let Some(wire) = wire {
-                    self.write_pubrel(packet_id, wire);
+                    self.write_pubrel(turn, packet_id, wire);
                 }
                 return true;
             }
@@ -301,7 +303,8 @@ impl Session {
         true
     }
 
-    fn write_pubrel<W: Wire>(&self, packet_id: PacketId, wire: &mut W) {
+    fn write_pubrel<W: Wire, J>(&self, turn: &Turn<'_, J>, packet_id: PacketId, wire: &mut W) {
+        turn.metrics.packet_sent(PacketType::PubRel as usize);
         let reason = ReasonCode::Success;
         self.write_answer(Answer { kind: AckKind::PubRel, packet_id, reason }, wire.buffer());
     }
@@ -466,7 +469,7 @@ impl Session {
             self.drop_queued(turn, &queued, DropReason::TooLarge);
             return false;
         }
-        turn.metrics.publish_sent[queued.qos as usize].add(1);
+        count_sent(turn, queued.qos, message.payload.len());
         self.enter_window(turn, queued, packet_id);
         true
     }
@@ -499,7 +502,7 @@ impl Session {
                 Stage::QoS2Recorded | Stage::QoS2Kept | Stage::Received => {}
             }
         }
-        released.into_iter().for_each(|packet_id| self.write_pubrel(packet_id, wire));
+        released.into_iter().for_each(|packet_id| self.write_pubrel(turn, packet_id, wire));
         self.pump_resends(turn, wire);
     }
 
@@ -541,6 +544,7 @@ impl Session {
         let qos = queued.qos as usize;
         let may_read = connected.rights.as_mut().is_none_or(|rights| rights.may_read(&message.topic));
         if may_read && write(connected, turn.now, packet, &Outgoing::from_message(message), wire) {
+            count_packet(turn, message.payload.len());
             turn.metrics.publish_sent[qos].add(u64::from(!dup));
             return true;
         }
@@ -571,6 +575,18 @@ fn settle_sent<J: Journal>(turn: &mut Turn<'_, J>, queued: Queued) -> Queued {
     }
     settle(turn, &queued);
     Queued { awaited: false, ..queued }
+}
+
+/// A message is handed to the connection for the first time.
+fn count_sent<J>(turn: &Turn<'_, J>, qos: QoS, payload_len: usize) {
+    turn.metrics.publish_sent[qos as usize].add(1);
+    count_packet(turn, payload_len);
+}
+
+/// The same, or once more.
+fn count_packet<J>(turn: &Turn<'_, J>, payload_len: usize) {
+    turn.metrics.packet_sent(PacketType::Publish as usize);
+    turn.metrics.publish_bytes_sent.add(payload_len as u64);
 }
 
 fn sent_stage(qos: QoS) -> Stage {

@@ -4,7 +4,7 @@
 //! Owner: the connection, in `answers` and `answered`. Invariant: the front of the queue waits for something; an answer has the number `answered` plus its place in the queue.
 
 use crate::limits;
-use crate::mqtt::{AckKind, ReasonCode};
+use crate::mqtt::{AckKind, PacketType, ReasonCode};
 use crate::session::{Answer, Wire as _};
 
 use super::connection::State;
@@ -62,6 +62,13 @@ impl Shard {
             return;
         };
         connection.outbox.prepare(&mut self.pool);
+        let sent = match answer.kind {
+            AckKind::PubAck => PacketType::PubAck,
+            AckKind::PubRec => PacketType::PubRec,
+            AckKind::PubRel => PacketType::PubRel,
+            AckKind::PubComp => PacketType::PubComp,
+        };
+        self.shared.metrics.shards[usize::from(self.id)].packet_sent(sent as usize);
         self.sessions[session as usize].session.write_answer(answer, connection.outbox.buffer());
         self.mark_dirty(key);
     }

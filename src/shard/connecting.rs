@@ -12,10 +12,12 @@ use crate::cluster::share_groups::{Keeper, Offer, Wanted};
 use crate::journal;
 use crate::limits;
 use crate::metrics;
-use crate::mqtt::{self, ConnAck, Connect, Packet, Peer, Properties, ProtocolVersion, ReasonCode};
+use crate::mqtt::{self, ConnAck, Connect, Packet, PacketType, Peer, Properties, ProtocolVersion, ReasonCode};
 use crate::session::{self, Agreed, Queued, Session, Wire};
 use crate::subscriptions::SessionKey;
 
+use super::bans::BANNED;
+use super::closing::Totals;
 use super::connection::{Connection, State};
 use super::greeted::Greeted;
 use super::keeping::Due;
@@ -71,12 +73,16 @@ impl Shard {
         }
         let (clean, expiry_secs) = (agreed.clean_start, agreed.session_expiry_secs);
         let promises = expiry_secs > 0 || connect.will.is_some();
+        let ban = self.ban_of(&greeted, &connect);
+        let claimed = connect.user_name.filter(|name| Some(*name) != greeted.identity.user_name.as_deref());
         let (key, serial) = self.admit(greeted, agreed, promises, rights);
+        self.connections[key as usize].claimed_name = claimed.map(Into::into);
         if self.shared.clustered {
             self.connections[key as usize].linger_until = Some(self.now + limits::CLUSTER_CONNACK_WAIT_MS);
             self.arm_timer(key);
         }
         match will {
+            _ if ban.is_some() => self.refuse(key, ReasonCode::Banned, BANNED),
             _ if promises && self.storage_is_failing() && (clean || !self.is_stored(&client)) => self.refuse(
                 key,
                 ReasonCode::ServerUnavailable,
@@ -160,9 +166,14 @@ impl Shard {
             linger_until: None,
             peer: greeted.peer,
             client_id: greeted.client_id,
-            user_name: greeted.identity.user_name,
+            expires_at: super::credentials::expires_at(&greeted.identity, self.now),
+            user_name: greeted.identity.user_name.clone(),
+            identity: greeted.identity,
+            claimed_name: None,
             listener: greeted.listener,
             accepted_at: greeted.accepted_at,
+            totals: Totals::default(),
+            ended: None,
         };
         let key = self.connections.insert(connection) as ConnectionKey;
         self.unborn.push((key, serial));
@@ -179,6 +190,7 @@ impl Shard {
         let (peer, client_id) = (connection.peer, connection.client_id.clone());
         ConnAck { session_present: false, reason, properties: Properties::EMPTY }
             .encode(connection.version, connection.outbox.buffer());
+        self.metrics().packet_sent(PacketType::ConnAck as usize);
         if let Some(left_out) = metrics::admit_line(what) {
             let left_out = (left_out > 0).then_some(left_out);
             warn!(event = "refused", client_id = &*client_id, %peer, reason = reason.name(), left_out, "connection refused: {what}");
@@ -373,6 +385,8 @@ impl Shard {
         let rights = connecting.rights.take();
         self.open(key, session, (connecting.epoch, &connecting.agreed), rights);
         self.write_connack(key, session, &connecting);
+        let us = self.now.saturating_sub(self.connections[key as usize].accepted_at) * 1000;
+        self.metrics().connect_duration.observe_us(us);
         self.log_connect(key, &connecting.agreed, connecting.resumed);
         self.arm_timer(key);
         self.mark_dirty(key);
@@ -387,6 +401,7 @@ impl Shard {
         let connection = &mut self.connections[key as usize];
         let assigned = connecting.assigned_client_id.then_some(&*connection.client_id);
         connecting.agreed.write_connack(&self.shared.limits, connecting.resumed, assigned, connection.outbox.buffer());
+        self.metrics().packet_sent(PacketType::ConnAck as usize);
         self.metrics().sessions_taken_over.add(1);
         let what = "another connection has come with this client id [MQTT-3.1.4-3]";
         self.begin_closing(key, Close::ByServer { reason: ReasonCode::SessionTakenOver, what });
@@ -429,6 +444,7 @@ impl Shard {
         let slot = SessionSlot {
             session,
             connection: None,
+            detached_at: self.now,
             admitting: None,
             target: (0, 0),
             replays: VecDeque::new(),
@@ -469,6 +485,7 @@ impl Shard {
     fn write_connack(&mut self, key: ConnectionKey, session: SessionKey, connecting: &Connecting) {
         let resumed = connecting.resumed;
         let mut turn = turn!(self);
+        turn.metrics.packet_sent(PacketType::ConnAck as usize);
         let session = &mut self.sessions[session as usize].session;
         let outbox = &mut self.connections[key as usize].outbox;
         let assigned = connecting.assigned_client_id.then_some(&**session.client_id()).map(str::to_owned);
@@ -488,6 +505,7 @@ impl Shard {
         info!(
             event = "connect",
             user_name = connection.user_name.as_deref(),
+            method = connection.identity.method.label(),
             client_id = &*connection.client_id,
             peer = %connection.peer,
             listener = connection.listener.config.name,
@@ -498,35 +516,6 @@ impl Shard {
             greeted_ms = self.now.saturating_sub(connection.accepted_at),
             "connected"
         );
-    }
-
-    /// One line for each cause and second when a rule was broken; otherwise only if connections are logged.
-    pub(super) fn log_close(&self, key: ConnectionKey, close: Close) {
-        let Some(connection) = self.connections.get(key as usize) else {
-            return;
-        };
-        let (client_id, peer) = (&*connection.client_id, connection.peer);
-        match close {
-            Close::ByServer { reason, what } if !what.is_empty() => {
-                self.metrics()
-                    .protocol_errors
-                    .add(u64::from(reason != ReasonCode::SessionTakenOver && reason != ReasonCode::KeepAliveTimeout));
-                if let Some(left_out) = metrics::admit_line(what) {
-                    let left_out = (left_out > 0).then_some(left_out);
-                    warn!(event = "close", client_id, %peer, reason = reason.name(), left_out, "connection closed by the server: {what}");
-                }
-            }
-            Close::ByServer { reason, .. } if self.shared.connection_messages => {
-                info!(event = "close", client_id, %peer, reason = reason.name(), "connection closed by the server")
-            }
-            Close::ByClient { reason, .. } if self.shared.connection_messages => {
-                info!(event = "close", client_id, %peer, reason = reason.name(), "disconnected")
-            }
-            Close::Lost if self.shared.connection_messages => {
-                info!(event = "close", client_id, %peer, reason = "connection lost", "disconnected")
-            }
-            _ => {}
-        }
     }
 
     /// The connection of a session ends: the control state hears of it, with the fate of the Will. Returns whether that is written down.
@@ -557,6 +546,7 @@ impl Shard {
     pub(super) fn detach_locally(&mut self, session: SessionKey) {
         let slot = &mut self.sessions[session as usize];
         slot.connection = None;
+        slot.detached_at = self.now;
         let mut turn = turn!(self);
         slot.session.disconnect();
         slot.session.discard_qos0(&mut turn);
@@ -572,6 +562,9 @@ impl Shard {
         };
         let slot = &self.sessions[session as usize];
         if slot.session.epoch() == epoch && slot.connection.is_none() {
+            let expiry_ms = u64::from(slot.session.expiry_secs()) * 1000;
+            let expired = expiry_ms > 0 && self.now.saturating_sub(slot.detached_at) + EXPIRY_GRAIN_MS >= expiry_ms;
+            self.metrics().sessions_expired.add(u64::from(expired));
             self.end_session(session);
         }
     }
@@ -671,5 +664,8 @@ fn decode_connect(packet: &[u8]) -> Option<Connect<'_>> {
         _ => None,
     }
 }
+
+/// How much earlier than by the clock of its shard a session may end whose Session Expiry Interval is over: the time of the control state goes in seconds.
+const EXPIRY_GRAIN_MS: u64 = 1_000;
 
 const _: () = assert!(limits::WILL_BYTES_MAX < limits::OUTBOX_SOFT_BYTES);

@@ -11,12 +11,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::access::Identity;
 use crate::byte_stream::ByteStream;
 use crate::limits;
-use crate::mqtt::{Disconnect, Packet, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
+use crate::mqtt::{Disconnect, Packet, PacketType, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 use crate::session::{Answer, Wire};
 use crate::subscriptions::SessionKey;
 
+use super::closing::{Ended, Totals};
 use super::connecting::Connecting;
 use super::greeted::ListenerSlot;
 use super::keeping::Due;
@@ -81,12 +83,20 @@ pub(super) struct Connection {
     pub linger_until: Option<u64>,
     pub peer: SocketAddr,
     pub client_id: Arc<str>,
+    /// What its client has proved, without what its rights have taken from it; and when that runs out, in milliseconds of the node's clock.
+    pub identity: Identity,
+    pub expires_at: Option<u64>,
     /// Whom access knows it to be.
     pub user_name: Option<Arc<str>>,
+    /// Whom it says that it is, where that is another.
+    pub claimed_name: Option<Arc<str>>,
     /// When its socket was accepted, in milliseconds of the node's clock.
     pub accepted_at: u64,
     /// Counts the connection at its listener.
     pub listener: ListenerSlot,
+    pub totals: Totals,
+    /// Why it ends, once it does.
+    pub ended: Option<Ended>,
 }
 
 impl Connection {
@@ -209,7 +219,9 @@ impl Shard {
         for _ in 0..FLUSHES_PER_TURN {
             let connection = &mut self.connections[key as usize];
             let sent = &self.shared.metrics.shards[usize::from(self.id)].bytes_sent;
+            let before = sent.get();
             let flushed = connection.outbox.poll_flush(&mut connection.stream, &mut cx, &mut self.pool, sent);
+            connection.totals.bytes_out += sent.get().wrapping_sub(before);
             lost = matches!(flushed, Poll::Ready(Err(_)));
             again = matches!(flushed, Poll::Ready(Ok(()))) && self.pump(key);
             if !again {
@@ -277,7 +289,7 @@ impl Shard {
                 return;
             }
             State::Open { session } => {
-                self.log_close(key, close);
+                self.note_end(key, close);
                 self.leave_and_close(key, session, close);
             }
         }
@@ -307,6 +319,7 @@ impl Shard {
 
     /// Tells the client why, as far as its version can say it, and gives it [`limits::CLOSE_LINGER_MS`] to read that.
     pub(super) fn begin_closing(&mut self, key: ConnectionKey, close: Close) {
+        self.note_end(key, close);
         if close == Close::Lost {
             self.remove(key);
             return;
@@ -322,7 +335,9 @@ impl Shard {
             Close::ByServer { reason, what } => {
                 connection.stream.set_close_reason(reason);
                 if connection.version.is_v5() {
-                    write_disconnect(reason, what, connection.packet_size_max, connection.outbox.buffer());
+                    self.shared.metrics.shards[usize::from(self.id)].packet_sent(PacketType::Disconnect as usize);
+                    let words = (what, &*self.elsewhere);
+                    write_disconnect(reason, words, connection.packet_size_max, connection.outbox.buffer());
                 }
             }
             Close::Refused { reason } => connection.stream.set_close_reason(reason),
@@ -376,11 +391,11 @@ impl Shard {
         if let Some(at) = connection.timer {
             self.timers.disarm(at, key);
         }
-        if let Some(waker) = connection.waker {
-            waker.wake();
+        if let Some(waker) = &connection.waker {
+            waker.wake_by_ref();
         }
         self.metrics().connections.sub(1);
-        self.metrics().connections_closed.add(1);
+        self.count_end(&connection);
     }
 
     /// Arms the connection's timer for whatever comes first.
@@ -392,7 +407,8 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(key as usize) else {
             return;
         };
-        let next = [keep_alive, connection.ping_at, connection.linger_until].into_iter().flatten().min();
+        let next =
+            [keep_alive, connection.ping_at, connection.linger_until, connection.expiry()].into_iter().flatten().min();
         if connection.timer == next {
             return;
         }
@@ -417,6 +433,9 @@ impl Shard {
                 _ => self.close(key, Close::Lost),
             }
             return;
+        }
+        if connection.expiry().is_some_and(|at| at <= now) {
+            return self.credentials_expired(key);
         }
         if connection.ping_at.is_some_and(|at| at <= now) {
             connection.ping_at = Some(now + connection.ping_every_ms);
@@ -468,6 +487,17 @@ impl Shard {
         }
     }
 
+    /// Those that are on their way in are not among them: they are met the next time.
+    pub(super) fn close_some(&mut self, count: u32, reason: ReasonCode, elsewhere: Arc<str>) {
+        let open = self.connections.iter().filter(|(_, connection)| matches!(connection.state, State::Open { .. }));
+        let keys: Vec<ConnectionKey> = open.take(count as usize).map(|(key, _)| key as ConnectionKey).collect();
+        self.elsewhere = elsewhere;
+        for key in keys {
+            self.close(key, Close::ByServer { reason, what: "" });
+        }
+        self.elsewhere = "".into();
+    }
+
     pub(super) fn close_overflowed(&mut self) {
         while let Some(key) = self.overflowed.pop() {
             self.close(
@@ -481,11 +511,12 @@ impl Shard {
 /// Flushes of one connection in one turn, each followed by what waited in the queue.
 const FLUSHES_PER_TURN: usize = 4;
 
-/// DISCONNECT with the reason and, for a rule that was broken and where the client takes a packet of that size, its
-/// words [MQTT-3.14.2-3].
-fn write_disconnect(reason: ReasonCode, what: &str, packet_size_max: u32, out: &mut Vec<u8>) {
+/// DISCONNECT with the reason and, where the client takes a packet of that size, the words for a rule that was broken, or where to go instead [MQTT-3.14.2-3].
+fn write_disconnect(reason: ReasonCode, (what, elsewhere): (&str, &str), packet_size_max: u32, out: &mut Vec<u8>) {
     let mut properties = PropertiesBuf::default();
-    if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
+    if !elsewhere.is_empty() && elsewhere.len() + DISCONNECT_BYTES <= packet_size_max as usize {
+        properties.push(Property::ServerReference(elsewhere));
+    } else if !what.is_empty() && what.len() + DISCONNECT_BYTES <= packet_size_max as usize {
         properties.push(Property::ReasonString(what));
     }
     Disconnect { reason, properties: properties.as_properties() }.encode(ProtocolVersion::V5, out);

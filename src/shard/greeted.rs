@@ -6,7 +6,9 @@
 //! Invariants: `connect` is one whole CONNECT packet that decodes; `rest` is what followed it, to be read before the stream;
 //! `client_id` is never empty; each open connection, greeted or not, holds exactly one [`ListenerSlot`].
 
-use std::net::SocketAddr;
+pub mod doors;
+
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +17,8 @@ use std::time::Duration;
 use crate::access::Identity;
 use crate::byte_stream::ByteStream;
 use crate::config;
+
+use doors::Doors;
 
 /// A connection behind its CONNECT packet, on the way to the shard of its client id.
 #[derive(Debug)]
@@ -41,6 +45,11 @@ pub struct Greeted {
 pub trait Dispatch: Clone + 'static {
     /// Hands the connection on. Does not wait; what cannot be taken is dropped, which closes it.
     fn submit(&self, greeted: Greeted);
+
+    /// Whether nobody of this address is let in: it is not worth a handshake.
+    fn is_banned(&self, _address: IpAddr) -> bool {
+        false
+    }
 }
 
 /// Connections above the limit of a listener that may be in the middle of being told so.
@@ -57,6 +66,8 @@ pub struct ListenerState {
     /// The longest Keep Alive granted here, in seconds; 0: whatever is asked.
     pub keep_alive_cap_secs: u16,
     pub counts: ListenerCounts,
+    /// Whether anybody is let in.
+    pub doors: Doors,
     connections: AtomicUsize,
 }
 
@@ -102,6 +113,7 @@ impl ListenerState {
             websocket: None,
             keep_alive_cap_secs: 0,
             counts: ListenerCounts::default(),
+            doors: Doors::default(),
             connections: AtomicUsize::new(0),
         }
     }

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::limits;
-use crate::mqtt::{ProtocolVersion, ReasonCode};
+use crate::mqtt::{ProtocolVersion, QoS, ReasonCode};
 use crate::session::Subscription;
 use crate::subscriptions::SessionKey;
+use crate::topic;
 
 use super::greeted::ListenerState;
 use super::{Close, SessionSlot, Shard};
@@ -31,6 +32,8 @@ pub enum Inspect {
         subscriptions_max: usize,
         reply: oneshot::Sender<Option<(SessionView, Subscriptions)>>,
     },
+    /// Who would receive a message of this topic by a subscription of its own, so many at the most.
+    Matching { topic: Arc<str>, at_most: usize, reply: oneshot::Sender<Matching> },
     /// What the queues hold.
     Census { from: SessionKey, reply: oneshot::Sender<Census> },
 }
@@ -86,6 +89,22 @@ pub struct Subscriptions {
     pub truncated: bool,
 }
 
+/// Subscriptions that match a topic, and whether there are more.
+#[derive(Debug, Default)]
+pub struct Matching {
+    pub list: Vec<MatchView>,
+    pub truncated: bool,
+}
+
+/// A subscription that matches.
+#[derive(Debug)]
+pub struct MatchView {
+    pub client_id: Arc<str>,
+    pub filter: Arc<str>,
+    pub qos: QoS,
+    pub connected: bool,
+}
+
 /// Sums over sessions and their connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
@@ -128,6 +147,7 @@ impl Shard {
                 let slot = self.by_client.get(&client_id).map(|key| &self.sessions[*key as usize]);
                 drop(reply.send(slot.map(|slot| (self.view(slot), subscriptions(slot, subscriptions_max)))));
             }
+            Inspect::Matching { topic, at_most, reply } => drop(reply.send(self.matching(&topic, at_most))),
             Inspect::Census { from, reply } => drop(reply.send(self.census(from))),
         }
     }
@@ -195,6 +215,38 @@ impl Shard {
                 outbox_bytes: connection.outbox.len(),
             }),
         }
+    }
+
+    /// The subscriptions of each session that has one which matches are looked through: [`limits::MATCHED_PER_EVENT`] of them at the most.
+    fn matching(&self, topic: &str, at_most: usize) -> Matching {
+        let mut keys: Vec<SessionKey> = Vec::new();
+        self.index.for_each_match(topic, |found| {
+            let left = (at_most + 1).saturating_sub(keys.len());
+            keys.extend(found.as_slice().iter().take(left).map(|subscriber| subscriber.session));
+        });
+        keys.sort_unstable();
+        keys.dedup();
+        let mut found = Matching::default();
+        let mut left = limits::MATCHED_PER_EVENT;
+        for slot in keys.into_iter().map(|key| &self.sessions[key as usize]) {
+            for (filter, subscription) in slot.session.subscriptions() {
+                if left == 0 {
+                    found.truncated = true;
+                    return found;
+                }
+                left -= 1;
+                if !filter.starts_with("$share/") && topic::matches(filter, topic) {
+                    if found.list.len() == at_most {
+                        found.truncated = true;
+                        return found;
+                    }
+                    let (client_id, qos) = (slot.session.client_id().clone(), subscription.options.qos);
+                    let connected = slot.connection.is_some();
+                    found.list.push(MatchView { client_id, filter: filter.clone(), qos, connected });
+                }
+            }
+        }
+        found
     }
 
     fn census(&self, from: SessionKey) -> Census {

@@ -6,15 +6,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use holdfast_raft::{Effect, Incarnation, NodeId, Outcome};
+use holdfast_raft::{Ban, Effect, Incarnation, NodeId, Outcome};
 use holdfast_storage::{Entry, ItemId, OwnerId};
 
+use crate::access::Access;
 use crate::byte_stream::ByteStream;
 use crate::cluster::copies::Heirs;
 use crate::cluster::copies::inheriting::{Found, Life, Way};
@@ -22,6 +24,7 @@ use crate::cluster::copies::looking::Outlook;
 use crate::cluster::session_move::{SessionFrame, Source};
 use crate::cluster::share_groups::Offer;
 use crate::limits;
+use crate::metrics::SAMPLED_ONE_IN;
 use crate::mqtt::{Message, MessageId, ReasonCode};
 use crate::session::Seen;
 use crate::subscriptions::{NodeSlot, Picked, ShardId};
@@ -37,10 +40,14 @@ pub type Ticket = u64;
 /// What can arrive in a mailbox.
 #[derive(Debug)]
 pub enum Event {
+    /// There is a new ban, which listeners know already.
+    Banned(Arc<Ban>),
     /// A client of this shard, with its CONNECT.
     Connection(Box<Greeted>),
     /// A message of the node itself, for this shard to accept and route as if a client had sent it.
     Accept(Box<Message>),
+    /// A message that somebody outside has asked to be published.
+    Request(Box<Requested>),
     /// A message that matches a filter of this shard, and may have come as one of `earlier` before, or to an earlier process of the node.
     Publish {
         message: Arc<Message>,
@@ -96,9 +103,19 @@ pub enum Event {
     CaughtUp {
         shard: ShardId,
     },
+    /// Passwords or keys have changed: who is connected is asked for again.
+    CredentialsChanged {
+        access: Arc<Access>,
+    },
     /// Close every connection with this reason.
     CloseAll {
         reason: ReasonCode,
+    },
+    /// Close so many connections, whichever they are. `elsewhere`: where their clients should go (Server Reference), perhaps empty.
+    CloseSome {
+        count: u32,
+        reason: ReasonCode,
+        elsewhere: Arc<str>,
     },
     /// Another node is live, under that slot.
     PeerUp {
@@ -217,6 +234,23 @@ pub enum Event {
     },
 }
 
+/// A message to be published, and who is to hear of it.
+#[derive(Debug)]
+pub struct Requested {
+    pub message: Message,
+    /// What became of it; there before `kept` is called.
+    pub routed: Arc<AtomicU8>,
+    /// Called when all have it who must, or it was refused.
+    pub kept: Arc<Turned>,
+}
+
+impl Requested {
+    pub const UNKNOWN: u8 = 0;
+    pub const MATCHED: u8 = 1;
+    pub const UNMATCHED: u8 = 2;
+    pub const REFUSED: u8 = 3;
+}
+
 /// What the news of a death is to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hears {
@@ -273,6 +307,9 @@ struct Contents {
     events: Vec<Event>,
     messages: usize,
     bytes: usize,
+    /// Messages that the mailbox has had, and since when the one waits that is timed: one of [`SAMPLED_ONE_IN`].
+    messages_total: u64,
+    timed: Option<Instant>,
     /// Shards that wait until this mailbox is empty again, one bit each.
     waiting: u64,
 }
@@ -328,13 +365,13 @@ impl Mailbox {
         }
     }
 
-    /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each.
-    pub fn take(&self, each: impl FnMut(Event)) -> u64 {
+    /// Gives everything to `each`, in order. Returns the shards that waited for that, one bit each, and since when a message that is timed has waited.
+    pub fn take(&self, each: impl FnMut(Event)) -> (u64, Option<Instant>) {
         let mut contents = self.contents.lock();
         contents.messages = 0;
         contents.bytes = 0;
         contents.events.drain(..).for_each(each);
-        std::mem::take(&mut contents.waiting)
+        (std::mem::take(&mut contents.waiting), contents.timed.take())
     }
 
     /// Whether a message waits.
@@ -359,6 +396,10 @@ impl Contents {
         let bytes = event.message_bytes();
         if bytes > 0 {
             self.messages += 1;
+            self.messages_total += 1;
+            if self.messages_total.is_multiple_of(SAMPLED_ONE_IN) && self.timed.is_none() {
+                self.timed = Some(Instant::now());
+            }
             self.bytes += bytes;
         }
         self.events.push(event);
@@ -383,7 +424,8 @@ mod tests {
         batch.push(message());
         assert!(mailbox.push_batch(3, &mut batch));
         let mut events = Vec::new();
-        assert_eq!(mailbox.take(|event| events.push(event)), 1 << 3);
+        let (waiting, since) = mailbox.take(|event| events.push(event));
+        assert_eq!((waiting, since.is_some()), (1 << 3, true), "one of the many is timed");
         assert_eq!(events.len(), limits::MAILBOX_MESSAGES_HIGH);
         batch.push(message());
         assert!(!mailbox.push_batch(3, &mut batch));

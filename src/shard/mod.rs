@@ -7,7 +7,7 @@
 //!
 //! Read `connection.rs` for the life of a connection, `reading.rs` for how its packets come in, `connecting.rs` for CONNECT and takeover, `packets.rs` for what a packet causes, `publishing.rs` for the
 //! way of a message, `subscribing.rs` for SUBSCRIBE and retained messages, `keeping.rs` for what waits for the disk, `exactly_once.rs` for QoS 2 packets of sessions with copies, `answers.rs` for the order of
-//! the answers, `copying.rs` for the copies of sessions on other nodes, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know. In a cluster: `peers.rs`
+//! the answers, `copying.rs` for the copies of sessions on other nodes, `reading_back.rs` for messages that are on disk alone, `restoring.rs` for what a start has found, `inspecting.rs` for what others want to know, `closing.rs` for what is said and kept of connections that have ended. In a cluster: `peers.rs`
 //! for the way to other nodes, `from_peers.rs` for what comes from there, `peers/lives.rs` for nodes that come, go and begin anew, `peers/without_room.rs` for those whose disk is full, `sharing.rs` for share groups over nodes, `asking.rs` for whether a member has a message already, `moving.rs` for sessions that move, `wills.rs` for how long these remember Wills, `grant.rs` for whether the node may
 //! serve at all, `heir.rs` for the copies of sessions of other nodes and what becomes of them when one dies, `looking.rs` for what a shard finds out about them when it looks at the control state, `orphans.rs` for messages that a dead node would have got.
 //!
@@ -15,10 +15,13 @@
 
 mod answers;
 mod asking;
+mod bans;
 pub mod clock;
+pub mod closing;
 mod connecting;
 mod connection;
 mod copying;
+mod credentials;
 mod exactly_once;
 mod flapping;
 mod from_peers;
@@ -51,7 +54,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashbrown::{HashMap, HashSet};
 use slab::Slab;
@@ -63,7 +66,7 @@ use crate::cluster::copies::{self, inheriting::Life};
 use crate::cluster::session_move::SessionFrame;
 use crate::cluster::share_groups::{Rank, ShareGroups, SharedMessage};
 use crate::limits;
-use crate::metrics::ShardMetrics;
+use crate::metrics::{MAILBOX, ROUTED, SAMPLED_ONE_IN, ShardMetrics, WRITTEN};
 use crate::mqtt::{MessageId, ReasonCode, WillName};
 use crate::session::{Outgoing, Queued, Session, Turn};
 use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
@@ -71,6 +74,7 @@ use crate::subscriptions::{NodeSlot, SessionKey, ShardId, ShardIndex};
 use connection::{Connection, ConnectionTask};
 use exactly_once::Named;
 use flapping::Flapping;
+pub use flapping::{FlappingAction, FlappingRules};
 use from_peers::{FromPeers, LinkTask};
 use heir::Heir;
 use keeping::{Due, Keeping, Leg};
@@ -140,6 +144,8 @@ pub struct Owed {
 struct SessionSlot {
     session: Session,
     connection: Option<ConnectionKey>,
+    /// When it last had one, or was entered without.
+    detached_at: u64,
     /// The connection that has its lease and waits until that is kept, with its serial.
     admitting: Option<(ConnectionKey, u64)>,
     /// The publish that this session was last a target of, and its place among the targets: see `publishing.rs`.
@@ -226,6 +232,9 @@ pub struct Shard {
     /// Shards that must catch up before this one reads on, one bit each, and the connections that wait for it.
     stalled_on: u64,
     stalled: Vec<ConnectionKey>,
+    /// When the PUBLISH was read that is timed, until the sockets have been written to, and whether it is routed.
+    sampled: Option<(Instant, bool)>,
+    publishes: u64,
     /// The last message of this shard's stream.
     sequence: u64,
     targets: Vec<publishing::Target>,
@@ -236,6 +245,8 @@ pub struct Shard {
     next_ticket: Ticket,
     /// The node ends: nobody is let in any more.
     stopping: bool,
+    /// Where clients that are closed in this moment should go instead; empty when that is not said.
+    elsewhere: Arc<str>,
     /// A connection that is about to be taken over is read; events wait meanwhile.
     hearing_out: bool,
     /// What this shard has taken from its mailbox, and what its own commands caused, in order; the messages apart and first.
@@ -293,6 +304,8 @@ impl Shard {
             mail: (0..shards).map(|_| Vec::new()).collect(),
             stalled_on: 0,
             stalled: Vec::new(),
+            sampled: None,
+            publishes: 0,
             sequence,
             targets: Vec::new(),
             target_serial: 0,
@@ -303,6 +316,7 @@ impl Shard {
             arrived: VecDeque::new(),
             after_route: VecDeque::new(),
             stopping: false,
+            elsewhere: "".into(),
             inbox: VecDeque::new(),
             shared,
         }
@@ -343,8 +357,11 @@ impl Shard {
     /// Moves what has arrived into the inbox, and lets those read on who waited for that.
     fn take_mail(&mut self) {
         let Shard { arrived, inbox, .. } = self;
-        let waiting = self.shared.mailboxes[usize::from(self.id)]
+        let (waiting, since) = self.shared.mailboxes[usize::from(self.id)]
             .take(|event| if event.is_message() { arrived.push_back(event) } else { inbox.push_back(event) });
+        if let Some(since) = since {
+            self.metrics().publish_duration[MAILBOX].observe_us(since.elapsed().as_micros() as u64);
+        }
         for shard in (0..self.shared.mailboxes.len()).filter(|shard| waiting & (1 << shard) != 0) {
             self.shared.mailboxes[shard].push(Event::CaughtUp { shard: self.id });
         }
@@ -387,6 +404,8 @@ impl Shard {
                 self.heir.wait_for_all(Event::Accept(message));
             }
             Event::Accept(message) => self.accept(*message),
+            Event::Request(_) if self.heir.is_inheriting() => self.heir.wait_for_all(event),
+            Event::Request(requested) => self.publish_requested(*requested),
             Event::Publish { message, earlier, resent, known, leg } => {
                 let mut outgoing = Outgoing::again(&message, &earlier);
                 (outgoing.resent, outgoing.known) = (resent, known);
@@ -421,7 +440,10 @@ impl Shard {
             Event::Stable(turned) if self.keeping.storage().is_some() => self.keeping.when_kept(Due::Turned(turned)),
             Event::Stable(turned) => turned.arrive(),
             Event::CloseAll { reason } => self.close_all(reason),
+            Event::CloseSome { count, reason, elsewhere } => self.close_some(count, reason, elsewhere),
+            Event::CredentialsChanged { access } => self.judge_credentials(&access),
             Event::Inspect(question) => self.inspect(*question),
+            Event::Banned(ban) => self.banned(&ban),
             Event::Kick { client_id, reply } => self.kick(&client_id, reply),
             Event::RoutedEverywhere { ticket } => self.routed_everywhere(ticket),
             Event::Turned(turned) => turned.arrive(),
@@ -512,6 +534,28 @@ impl Shard {
         }
     }
 
+    /// A PUBLISH is about to be handled: one of [`SAMPLED_ONE_IN`] is timed, if none is.
+    fn sample_publish(&mut self) {
+        self.publishes += 1;
+        if self.publishes.is_multiple_of(SAMPLED_ONE_IN) && self.sampled.is_none() {
+            self.sampled = Some((Instant::now(), false));
+        }
+    }
+
+    /// What leads to no write is not timed any further.
+    fn sample_routed(&mut self) {
+        if let Some((since, false)) = self.sampled {
+            self.metrics().publish_duration[ROUTED].observe_us(since.elapsed().as_micros() as u64);
+            self.sampled = self.has_to_flush().then_some((since, true));
+        }
+    }
+
+    fn sample_written(&mut self) {
+        if let Some((since, _)) = self.sampled.take() {
+            self.metrics().publish_duration[WRITTEN].observe_us(since.elapsed().as_micros() as u64);
+        }
+    }
+
     fn wake_flusher(&mut self) {
         if let Some(flusher) = self.flusher.take() {
             flusher.wake();
@@ -537,6 +581,7 @@ impl Shard {
             self.replay_allowance = share;
             self.flush_connection(key);
         }
+        self.sample_written();
         self.replay_allowance = limits::REPLAY_TOPICS_PER_TURN;
         if self.dirty.is_empty() {
             self.dirty = dirty;

@@ -2,7 +2,7 @@
 
 use holdfast_storage::OwnerId;
 
-use crate::mqtt::{Disconnect, Packet, PacketId, Publish, QoS, ReasonCode};
+use crate::mqtt::{Disconnect, Packet, PacketId, PacketType, Publish, QoS, ReasonCode};
 use crate::session::{Answer, Inbound, Journal as _, Violation, Wire};
 use crate::subscriptions::SessionKey;
 
@@ -24,6 +24,7 @@ impl Shard {
         session: SessionKey,
         packet: &Packet<'_>,
     ) -> Result<(), Close> {
+        self.metrics().packets_received[packet.packet_type() as usize - 1].add(1);
         match packet {
             Packet::Publish(publish) => self.handle_publish(key, session, publish),
             Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubRel(_) | Packet::PubComp(_) => {
@@ -32,6 +33,7 @@ impl Shard {
             Packet::Subscribe(subscribe) => self.handle_subscribe(key, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(key, session, unsubscribe),
             Packet::PingReq => {
+                self.metrics().packet_sent(PacketType::PingResp as usize);
                 Packet::PingResp
                     .encode(self.connections[key as usize].version, self.connections[key as usize].outbox.buffer());
                 self.mark_dirty(key);
@@ -48,6 +50,8 @@ impl Shard {
 
     fn handle_publish(&mut self, key: ConnectionKey, session: SessionKey, publish: &Publish<'_>) -> Result<(), Close> {
         self.metrics().publish_received[publish.qos as usize].add(1);
+        self.metrics().publish_bytes_received.add(publish.payload.len() as u64);
+        self.sample_publish();
         let name = self.name_of_packet(session, publish);
         let (route, packet) = self.route_of(session, publish);
         self.keeping.begin_route(route, packet);
@@ -74,6 +78,7 @@ impl Shard {
             Inbound::Repeated => return self.answer_again(key, session, publish),
             Inbound::Refused(reason) => reason,
         };
+        self.sample_routed();
         let mut turn = turn!(self);
         let state = &mut self.sessions[session as usize].session;
         let answer = state.acknowledge(&mut turn, publish, reason);

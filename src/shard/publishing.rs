@@ -17,7 +17,7 @@ use crate::session::{Delivery, Outgoing, Verdict, will};
 use crate::subscriptions::{SessionKey, ShardId, Subscriber, Subscribers};
 
 use super::keeping::{Due, Ended, Leg, Route};
-use super::mailbox::Event;
+use super::mailbox::{Event, Requested};
 use super::{SessionSlot, Shard, Turn, turn};
 
 /// What became of a message.
@@ -171,7 +171,9 @@ impl Shard {
         if !self.repeats(outgoing) {
             matched |= self.deliver(outgoing);
         }
-        matched |= self.send_to_peers(outgoing, name);
+        // What a node says of all nodes, each of them says.
+        let is_of_all = outgoing.publisher.is_empty() && outgoing.topic.starts_with("$SYS/broker/");
+        matched |= !is_of_all && self.send_to_peers(outgoing, name);
         matched |= self.send_to_shares(outgoing);
         if matched {
             return Routed::Matched;
@@ -423,6 +425,41 @@ impl Shard {
         self.keeping.begin_route(Route::Unkept, None);
         self.route(&mut Outgoing::from_message(&Arc::new(message)), None);
         self.keeping.close_section();
+    }
+
+    /// Accepts a message that somebody outside has asked for, who hears of it as the publisher of a QoS 1 packet does.
+    pub(super) fn publish_requested(&mut self, requested: Requested) {
+        let Requested { mut message, routed, kept } = requested;
+        message.id = self.next_message_id();
+        let message = Arc::new(message);
+        let mut outgoing = Outgoing::from_message(&message);
+        if self.refuses_requested(&outgoing) {
+            routed.store(Requested::REFUSED, Ordering::Release);
+            return kept.arrive();
+        }
+        self.keeping.begin_route(Route::Kept, None);
+        self.peers.begin_route();
+        let matched = self.route(&mut outgoing, None) == Routed::Matched;
+        routed.store(if matched { Requested::MATCHED } else { Requested::UNMATCHED }, Ordering::Release);
+        match self.keeping.end_route(Due::Turned(kept.clone()), None) {
+            Ended::Now => kept.arrive(),
+            Ended::Promised(promise) => self.answered(promise),
+            Ended::Waits | Ended::Will(_) => {}
+        }
+    }
+
+    fn refuses_requested(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let writes = outgoing.retain || self.shared.index.is_kept(outgoing.topic);
+        let lacks = writes && (self.storage_is_short() || self.heirs_are_short());
+        if lacks || self.is_short_elsewhere(outgoing.topic) {
+            self.metrics().dropped(DropReason::StorageFull, 1);
+            return true;
+        }
+        if outgoing.retain && !self.has_room_for(outgoing, &self.shared.retained.read()) {
+            self.metrics().dropped(DropReason::RetainedFull, 1);
+            return true;
+        }
+        false
     }
 
     /// A Will is due: it is published like any message of its client, and the control state hears that it is done. Both are kept together, so that it is

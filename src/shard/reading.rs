@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::limits;
-use crate::mqtt::{self, Packet, Peer};
+use crate::mqtt::{self, Packet, PacketType, Peer};
 use crate::session::Wire as _;
 
 use super::connection::State;
@@ -105,6 +105,7 @@ impl Shard {
         std::task::ready!(Pin::new(&mut connection.stream).poll_read(cx, &mut read))?;
         let n = read.filled().len();
         self.shared.metrics.shards[usize::from(self.id)].bytes_received.add(n as u64);
+        connection.totals.bytes_in += n as u64;
         if n > 0 && before > 0 {
             buffer[..kept].copy_from_slice(&connection.partial);
             connection.partial = Vec::new();
@@ -172,6 +173,8 @@ impl Shard {
         for _ in 0..pings {
             Packet::PingResp.encode(connection.version, connection.outbox.buffer());
         }
+        self.metrics().packets_received[PacketType::PingReq as usize - 1].add(pings);
+        self.metrics().packets_sent[PacketType::PingResp as usize - 1].add(pings);
         self.packets_received(key, pings);
         self.mark_dirty(key);
     }
@@ -245,6 +248,7 @@ impl Shard {
             match self.connections[key as usize].stream.poll_read_arrived(&mut cx, &mut buffer) {
                 Poll::Ready(Ok(filled)) if filled > 0 => {
                     self.metrics().bytes_received.add(filled as u64);
+                    self.connections[key as usize].totals.bytes_in += filled as u64;
                     self.received(key, serial, &buffer[..filled]);
                 }
                 Poll::Ready(_) => self.close(key, Close::Lost),
@@ -256,7 +260,9 @@ impl Shard {
     }
 
     fn packets_received(&mut self, key: ConnectionKey, packets: u64) {
-        self.metrics().packets_received.add(packets);
+        if let Some(connection) = self.connection(key) {
+            connection.totals.packets_in += packets;
+        }
         let now = self.now;
         if packets > 0
             && let Some(session) = self.open_session(key)

@@ -42,12 +42,15 @@ impl fmt::Debug for ClientRights {
 
 impl ClientRights {
     pub fn new(shared: &Arc<Shared>, shard: ShardId, greeted: &Greeted) -> ClientRights {
+        let attributes = greeted.identity.attributes.as_deref().cloned().unwrap_or_default();
         let subject = Subject {
             client_id: greeted.client_id.clone(),
             user_name: greeted.identity.user_name.clone(),
+            cert_cn: attributes.cert_cn,
+            claims: attributes.claims,
+            acl_claim: attributes.acl_claim,
             is_local: greeted.peer.ip().to_canonical().is_loopback(),
             listener: greeted.listener.config.name.as_str().into(),
-            ..Subject::default()
         };
         let rights = shared.acl.rights(subject);
         ClientRights { rights, shared: shared.clone(), shard, peer: Some(greeted.peer) }

@@ -12,6 +12,7 @@ use holdfast_raft::NodeId;
 use holdfast_storage::{ItemId, OwnerId, Value};
 
 use crate::access::acl::Acl;
+use crate::access::bans::Bans;
 use crate::cluster::share_groups::{Had, Rank, SharedMessage};
 use crate::journal;
 use crate::metrics::Metrics;
@@ -20,9 +21,10 @@ use crate::session;
 use crate::subscriptions::{ClusterIndex, NodeIndex, ShardId};
 
 use super::clock::Clock;
+use super::closing::ClosedConnections;
 use super::grant::Grant;
 use super::mailbox::Mailbox;
-use super::{Deadlines, Unsettled};
+use super::{Deadlines, FlappingRules, Unsettled};
 
 /// What the shards of a node share.
 pub struct Shared {
@@ -39,11 +41,17 @@ pub struct Shared {
     pub shutdown_grace_ms: u64,
     /// Whether each connect and close is a line in the log.
     pub connection_messages: bool,
+    /// What becomes of clients that come and go too often.
+    pub flapping: FlappingRules,
+    /// Who is not let in.
+    pub bans: Bans,
     /// What clients may do.
     pub acl: Arc<Acl>,
     /// Whether who does what it may not loses its connection.
     pub denial_expels: bool,
     pub metrics: Metrics,
+    /// The connections that have ended.
+    pub closed: ClosedConnections,
     pub mailboxes: Vec<Mailbox>,
     pub index: NodeIndex,
     pub retained: RwLock<retained::Map>,

@@ -16,8 +16,8 @@ use parking_lot::{Mutex, RwLockReadGuard};
 use crate::cluster::route_commands;
 use crate::journal::wire::CutReplay;
 use crate::mqtt::{
-    Message, Packet, PacketId, Properties, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
-    UnsubAck, Unsubscribe,
+    Message, Packet, PacketId, PacketType, Properties, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use crate::retained;
 use crate::session::{Delivery, Judged, Outgoing, Subscription, Wire, few_enough};
@@ -336,6 +336,7 @@ impl Shard {
         connection.outbox.prepare(&mut self.pool);
         let suback = Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, codes: &codes });
         connection.write(&suback);
+        self.metrics().packet_sent(PacketType::SubAck as usize);
         self.pump(key);
         self.mark_dirty(key);
     }
@@ -514,6 +515,7 @@ impl Shard {
         let connection = &mut self.connections[key as usize];
         connection.outbox.prepare(&mut self.pool);
         connection.write(&Packet::UnsubAck(UnsubAck { packet_id, properties: Properties::EMPTY, codes }));
+        self.metrics().packet_sent(PacketType::UnsubAck as usize);
         self.mark_dirty(key);
     }
 

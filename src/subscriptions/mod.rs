@@ -364,6 +364,22 @@ impl NodeIndex {
         });
     }
 
+    /// Calls `each` with the share group and every member of each that matches `topic`; which of them would be picked is left open.
+    pub fn for_each_member(&self, topic: &str, mut each: impl FnMut(&Arc<str>, &Member)) {
+        self.shares.read().groups.for_each_match(topic, |groups| {
+            groups.iter().for_each(|group| group.members.iter().for_each(|member| each(&group.share, member)));
+        });
+    }
+
+    /// Members of all share groups of this node.
+    pub fn share_members_len(&self) -> usize {
+        let mut members = 0;
+        self.shares.read().groups.for_each(|_, groups| {
+            members += groups.iter().map(|group| group.members.len()).sum::<usize>();
+        });
+        members
+    }
+
     /// Picks a member of one group anew, for a message that was given back. None without members.
     pub fn pick_again(&self, share: &str, filter: &str) -> Option<Picked> {
         let shares = self.shares.read();

@@ -5,6 +5,7 @@
 mod clients;
 mod exposition;
 mod health;
+mod messages;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

@@ -5,7 +5,10 @@
 //!
 //! Read first: `wills.rs`.
 
+mod bans;
 mod certificates;
+mod counting;
+mod credentials;
 mod delivery;
 mod keep_alive;
 mod limits;

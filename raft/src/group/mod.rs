@@ -400,6 +400,14 @@ impl Group {
         inner.wait_until(deadline, is_followed).await;
     }
 
+    /// Has another voter lead, if this node does; it goes on as a voter. Whether another one leads then.
+    pub async fn transfer_leader(&self) -> bool {
+        self.hand_over().await;
+        self.0.handing_over.store(false, Ordering::Release);
+        self.0.nudge.notify_one();
+        self.0.leading_term().is_none()
+    }
+
     /// Why this node has no incarnation yet, as far as it knows.
     #[must_use]
     pub fn why_not_registered(&self) -> String {

@@ -48,7 +48,7 @@ impl Options {
             name: name.to_owned(),
             run,
             intact: true,
-            versions: (1, 1),
+            versions: crate::state::VERSIONS,
             expected_size: 3,
             dir: None,
             lease_ms: 3000,

@@ -29,6 +29,7 @@ impl ControlState {
         }
         self.wills_until(newer, &mut effects);
         self.heirs_until(newer, &mut effects);
+        self.bans.difference(&newer.bans, &mut effects);
         let closed = newer.leases.claims.iter().filter_map(|(client, claim)| self.closed_until(client, claim, newer));
         effects.extend(closed);
         effects

@@ -8,7 +8,7 @@ use super::digest::Digest;
 use super::lease::{Claim, Session};
 use super::nodes::{Node, NodeSlot, Standing};
 use super::wills::Publisher;
-use crate::command::{ClientId, Effect, Incarnation, NodeId, SessionEpoch, ShareMembers, ShareRoute};
+use crate::command::{Ban, ClientId, Effect, Incarnation, NodeId, SessionEpoch, ShareMembers, ShareRoute};
 
 /// How much there is of everything, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,7 +104,13 @@ impl ControlState {
         self.share_routes.digest(&mut digest);
         self.heirs.digest(&mut digest);
         self.orphans.digest(&mut digest);
+        self.bans.digest(&mut digest);
         digest.value()
+    }
+
+    /// Whom no node lets in, those included whose bans have ended and are not forgotten yet.
+    pub fn bans(&self) -> impl Iterator<Item = &Ban> {
+        self.bans.iter()
     }
 
     pub fn counts(&self) -> Counts {

@@ -28,6 +28,7 @@
 //!   connection is not known to be closed;
 //! - effects are the difference of two states, so that a snapshot can be an apply like any other.
 
+mod bans;
 mod claims;
 mod difference;
 mod digest;
@@ -53,6 +54,8 @@ use crate::command::{
     Applied, AppliedProposal, Command, Effect, Incarnation, LeaseChange, LeaseImage, NodeId, Origin, Outcome, Proposal,
     Refusal, ShareRoute,
 };
+pub use bans::BANS_MAX;
+use bans::Bans;
 use heirs::Heirs;
 pub use heirs::{HeirsView, heir_of};
 use lease::{Acquisition, Departure, TIME_MAX, Turn};
@@ -69,7 +72,7 @@ pub use snapshot::{CHUNK_BYTES_MAX, SnapshotError};
 use wills::DueWills;
 
 /// The versions of the control state that this build can apply.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (1, 2);
 
 /// Most Wills and session ends of one `Tick`: so that an entry of the log stays small however much is due, and so does the work
 /// that it makes for a node. A session with 20 subscriptions takes about 60 µs to end.
@@ -96,6 +99,7 @@ pub struct ControlState {
     share_routes: Routes<ShareRoute>,
     heirs: Heirs,
     orphans: Orphans,
+    bans: Bans,
     /// Live nodes that the entry at hand expires: none of them did anything after any other of them had died.
     dying: Vec<NodeSlot>,
 }
@@ -228,6 +232,10 @@ impl ControlState {
             Command::HeirsFilled { fill } => self.heirs_filled(by, fill),
             Command::Inherited { node, incarnation } => self.inherited(by, (node, incarnation), effects),
             Command::Found { clients } => self.found(by, clients, effects),
+            // Some node could not read it.
+            Command::Ban { .. } if self.version < bans::SINCE_VERSION => Outcome::Refused(Refusal::Versions),
+            Command::Ban { ban } => self.bans.set(ban, effects),
+            Command::Unban { target } => self.bans.remove(&target, effects),
             _ => Outcome::Refused(Refusal::NotAllowed),
         }
     }

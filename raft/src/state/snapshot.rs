@@ -23,7 +23,7 @@ use super::routes::{Route, RouteKey, Routes, Sweep};
 use super::table::Entry;
 use super::tenures::{EraEnd, Fate, Tenure};
 use super::wills::{DueWill, Publisher};
-use crate::command::{ClientId, Incarnation, LeaseWill, NodeId, SessionEpoch, ShareMembers, ShareRoute};
+use crate::command::{Ban, ClientId, Incarnation, LeaseWill, NodeId, SessionEpoch, ShareMembers, ShareRoute};
 
 /// Number of the format, the first byte of every chunk.
 const FORMAT: u8 = 1;
@@ -107,6 +107,7 @@ enum Record {
         client: ClientId,
         from: u8,
     },
+    Ban(Ban),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -206,7 +207,8 @@ impl ControlState {
         let nodes = nodes.chain(heirs).chain(orphans).chain(inheritable);
         let leases = leases().map(lease_record).chain(inherited);
         let all = std::iter::once(head).chain(nodes).chain(leases).chain(claims).chain(wills).chain(waiting);
-        all.chain(routes).chain(shares).chain([sweeps])
+        let bans = self.bans.iter().cloned().map(Record::Ban);
+        all.chain(routes).chain(shares).chain(bans).chain([sweeps])
     }
 
     fn node_record(&self, slot: NodeSlot, node: &Node) -> Record {
@@ -453,6 +455,11 @@ impl Reader {
             Record::Sweeps { routes, shares } => {
                 state.routes.put_sweep(routes.map(|(after, again)| Sweep { after, again }));
                 state.share_routes.put_sweep(shares.map(|(after, again)| Sweep { after, again }));
+            }
+            Record::Ban(ban) => {
+                if !state.bans.put(ban) {
+                    return Err("a ban is there twice, or there are too many");
+                }
             }
             Record::End { records } => {
                 self.complete = records == self.count;

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 
 use super::*;
+use crate::admin::ClosedRequest;
+use crate::admin::view::ClosedCursor;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +20,30 @@ pub(in crate::admin) async fn list(
     let PageQuery { limit, after } = query(asked)?;
     let asked = PageRequest { limit: super::limit(limit)?, after: after.map(Arc::from) };
     Ok(Json(started(&stage)?.clients(asked).await?).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::admin) struct ClosedQuery {
+    state: String,
+    client: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+pub(in crate::admin) async fn closed(
+    State(stage): State<Arc<Stage>>,
+    asked: Result<Query<ClosedQuery>, QueryRejection>,
+) -> Result<Response, Trouble> {
+    let ClosedQuery { state, client, limit, after } = query(asked)?;
+    if state != "closed" {
+        return Err(invalid("state: must be closed").hint("GET /api/v1/clients has those that are open"));
+    }
+    let after = after
+        .map(|after| after.parse::<ClosedCursor>().map_err(|()| invalid("after: must be `next` of an earlier page")));
+    let limit = super::limit(limit)?;
+    let asked = ClosedRequest { limit, after: after.transpose()?, client_id: client.map(Arc::from) };
+    Ok(Json(started(&stage)?.closed(asked).await?).into_response())
 }
 
 pub(in crate::admin) async fn show(

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::http::escaped;
 use super::table::{self, Table, or_dash, plain};
-use super::{AdminArgs, Asker, DONE, FAILED, Failure};
+use super::{AdminArgs, Asker, DONE, FAILED, Failure, history};
 use crate::admin::PAGE_MAX;
 use crate::admin::view::{Client, ClientDetail, ClientPage, Kicked};
 
@@ -31,6 +31,17 @@ pub(super) enum ClientCommand {
         /// Begin behind this client id
         #[arg(long, value_name = "ID")]
         after: Option<String>,
+        /// Print connections that have ended instead, the latest first: as many of the last 10,000 of each node as there are
+        #[arg(long)]
+        closed: bool,
+    },
+    /// Print when and why the connections of a client have ended, the latest first; with --json, a line for each
+    History {
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Print so many and no more
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
     },
     /// Print what is known of a client and its subscriptions
     Show {
@@ -46,7 +57,9 @@ pub(super) enum ClientCommand {
 
 pub(super) fn run(command: &ClientCommand, asker: &Asker, out: &mut dyn Write) -> Result<u8, Failure> {
     match command {
-        ClientCommand::List { limit, after } => list(*limit, after.clone(), asker, out),
+        ClientCommand::List { limit, after, closed: true } => history::list(None, *limit, after.clone(), asker, out),
+        ClientCommand::History { id, limit } => history::list(Some(id), *limit, None, asker, out),
+        ClientCommand::List { limit, after, closed: false } => list(*limit, after.clone(), asker, out),
         ClientCommand::Show { id } => show(id, asker, out),
         ClientCommand::Kick { id } => kick(id, asker, out),
     }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::http::{self, AskError};
+use super::rebalance::{self, RebalanceCommand};
 use super::table::{self, Table, or_dash, plain};
 use super::{AdminArgs, Asker, DONE, Failure};
 use crate::admin::view::{Cluster, CopiesAt, CopyFigures, Leaving};
@@ -42,6 +43,11 @@ pub(super) enum ClusterCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Share clients out anew among the nodes
+    #[command(subcommand)]
+    Rebalance(RebalanceCommand),
+    /// Have another voter lead, if the node that is asked does
+    TransferLeader,
     /// Take another node out of the cluster for good, one that will not come back
     ForceLeave {
         /// The name or the id of the node
@@ -53,6 +59,8 @@ pub(super) enum ClusterCommand {
 pub(super) fn run(command: &ClusterCommand, asker: &Asker, out: &mut dyn Write) -> Result<u8, Failure> {
     let (verb, body) = match command {
         ClusterCommand::Status => return status(asker, out),
+        ClusterCommand::Rebalance(command) => return rebalance::run(command, asker, out),
+        ClusterCommand::TransferLeader => ("transfer-leader", String::new()),
         ClusterCommand::Leave { force } => return leave(*force, asker, out),
         ClusterCommand::Join { address } => ("join", json!({ "address": address }).to_string()),
         ClusterCommand::ForceLeave { node } => ("force-leave", json!({ "node": node }).to_string()),

@@ -54,6 +54,22 @@ pub(super) fn or_dash(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or_else(|| "-".to_owned(), plain)
 }
 
+/// A time, in milliseconds since 1970, as `2026-12-01T03:12:00.000Z`.
+pub(super) fn utc(ms: u64) -> String {
+    let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
+    // Days from 0000-03-01 on, in eras of 400 years.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hours, minutes, secs) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60);
+    format!("{year:04}-{month:02}-{date:02}T{hours:02}:{minutes:02}:{secs:02}.{:03}Z", rest % 1000)
+}
+
 /// `1.5 MB`
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
@@ -92,6 +108,14 @@ mod tests {
             (or_dash(None), or_dash(Some("")), or_dash(Some("x"))),
             ("-".to_owned(), "-".to_owned(), "x".to_owned())
         );
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(utc(951_782_399_999), "2000-02-28T23:59:59.999Z");
+        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(utc(1_796_094_845_006), "2026-12-01T03:14:05.006Z");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use clap::{Args, Subcommand};
 use holdfast_storage::{Identity, IdentityError};
 
 use super::{DONE, FAILED, USAGE, config};
+use crate::config::Environment;
 use crate::journal::lines::Counts;
 
 /// `holdfast data`.
@@ -122,7 +123,9 @@ impl Place {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
-        let (config, _) = config::load(self.config.as_deref(), false).map_err(Refused::usage)?;
+        let environment = Environment::of_process();
+        let loaded = config::load_all(self.config.as_deref(), &environment, false);
+        let config = loaded.map_err(|error| Refused::usage(error.to_string()))?.config;
         config.node.data_dir.ok_or_else(|| {
             Refused::usage("error: the configuration names no data_dir, so its node keeps everything in memory")
         })

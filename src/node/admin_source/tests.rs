@@ -7,8 +7,11 @@ use super::*;
 fn local(shards: usize) -> (Local, watch::Sender<bool>) {
     let (stop, stopping) = watch::channel(false);
     let (_, opened) = watch::channel(true);
+    let shared = Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0)));
     let local = Local {
-        shared: Arc::new(crate::node::share(&Config::default_loopback(), holdfast_raft::NodeId(1), shards, (0, 0))),
+        access: Arc::new(crate::access::Access::new(None).unwrap()),
+        draining: Draining::new(shared.clone(), Vec::new(), crate::config::Shutdown::default()),
+        shared,
         refusals: Arc::default(),
         listeners: Vec::new(),
         storage: None,
@@ -16,6 +19,8 @@ fn local(shards: usize) -> (Local, watch::Sender<bool>) {
         opened,
         stopping,
         census: Default::default(),
+        sys: Default::default(),
+        others: Default::default(),
     };
     (local, stop)
 }

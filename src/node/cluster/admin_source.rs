@@ -13,11 +13,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use holdfast_raft::{Group, LeaveError, NodeId};
+use holdfast_raft::{Ban, Command, Group, LeaveError, NodeId};
 
-use crate::admin::{Exposition, PageRequest, Soon, Source, Trouble, pages, view};
+use crate::access::acl::{Action, Decision, Subject};
+use crate::admin::{
+    ClosedRequest, Exposition, PAGE_MAX, PageRequest, PublishRequest, RebalanceRequest, RetainedRequest, Soon, Source,
+    Trouble, pages, view,
+};
 use crate::link::Links;
-use crate::node::admin_source::Local;
+use crate::node::admin_source::{Local, ban_outcome};
+use crate::node::sys_topics::{Numbers, Others};
 
 use super::departure::{Departure, no_quorum};
 use super::figures;
@@ -26,6 +31,7 @@ use super::life::Stage;
 use super::outlook;
 use super::plane::ClusterPlane;
 use super::questions::{Answer, Question, Questions};
+use super::sharing_out::refused_by;
 use super::waiting;
 
 /// How long a request waits for the cluster to take this node in, or to let another one go.
@@ -104,6 +110,10 @@ impl Clustered {
         Some(view::Check::new("copies", true, detail))
     }
 
+    pub(super) fn cluster_seen(&self) -> view::Cluster {
+        outlook::of(&self.local, &self.plane, &self.cluster)
+    }
+
     /// All nodes that the control state knows, live or dead, but for this one: a dead one may be linked all the same, and its clients are missed if it is not.
     fn others(&self) -> Vec<Other> {
         let own = self.local.shared.node;
@@ -147,6 +157,37 @@ impl Clustered {
         let (own, mut parts) = tokio::join!(own, join_all(pages));
         parts.push(own);
         pages::merge(parts, asked.limit)
+    }
+
+    async fn all_closed(&self, asked: ClosedRequest) -> view::ClosedPage {
+        let limit = asked.limit;
+        let question = Question::Closed {
+            limit: limit as u32,
+            after: asked.after,
+            client_id: asked.client_id.as_deref().map(str::to_owned),
+        };
+        let answers = self.ask_all(question).await.into_iter().map(|(name, answer)| match answer {
+            Some(Answer::Closed(page)) => page,
+            _ => view::ClosedPage { missing: vec![name], ..view::ClosedPage::default() },
+        });
+        pages::merge_closed(answers.collect(), limit)
+    }
+
+    async fn all_matches(&self, topic: Arc<str>) -> view::Matches {
+        let question = Question::Match { topic: topic.to_string() };
+        let answers = self.ask_all(question).await.into_iter().map(|(name, answer)| match answer {
+            Some(Answer::Match(found)) => found,
+            _ => view::Matches { missing: vec![name], ..view::Matches::default() },
+        });
+        pages::merge_matches(topic.to_string(), answers.collect(), PAGE_MAX)
+    }
+
+    /// What each node says, this one too, by its name.
+    async fn ask_all(&self, question: Question) -> Vec<(String, Option<Answer>)> {
+        let mut nodes = self.others();
+        nodes.push(Other { id: self.local.shared.node, name: self.local.name.clone() });
+        let answers = join_all(nodes.iter().map(|node| self.questions.ask(node.id, question.clone()))).await;
+        nodes.iter().map(|node| node.name.to_string()).zip(answers).collect()
     }
 
     /// Asks the node that has the session and, if it does not know it, all others: it may just be moving, or the state may not have come here yet.
@@ -287,7 +328,7 @@ pub(super) fn starting() -> Trouble {
     Trouble::new(503, "starting", "the node is starting").hint("/health/startup says when it has")
 }
 
-fn named(group: &Group, node: &str) -> Option<NodeId> {
+pub(super) fn named(group: &Group, node: &str) -> Option<NodeId> {
     let members = group.status().members;
     let by_id = u128::from_str_radix(node, 16).ok().map(NodeId);
     let by_name =
@@ -299,6 +340,29 @@ fn named(group: &Group, node: &str) -> Option<NodeId> {
 fn knows(group: &Group, node: &str) -> bool {
     named(group, node).is_some()
         || group.read(|state| state.nodes().any(|known| &*known.name == node || known.id.to_string() == node))
+}
+
+/// How long a change of the bans waits for the cluster to agree.
+const BAN_WAIT: Duration = Duration::from_secs(5);
+
+/// The other nodes, asked for their `$SYS` numbers.
+pub(super) struct SysOthers {
+    pub plane: Arc<ClusterPlane>,
+    pub questions: Arc<Questions>,
+}
+
+impl Others for SysOthers {
+    fn numbers(&self) -> Soon<'_, Vec<Numbers>> {
+        Box::pin(async {
+            let linked = self.plane.links().map(Links::linked).unwrap_or_default();
+            let answers = join_all(linked.iter().map(|node| self.questions.ask(*node, Question::Sys))).await;
+            let numbers = answers.into_iter().filter_map(|answer| match answer {
+                Some(Answer::Sys(numbers)) => Some(numbers),
+                _ => None,
+            });
+            numbers.collect()
+        })
+    }
 }
 
 impl Source for Clustered {
@@ -322,7 +386,7 @@ impl Source for Clustered {
     }
 
     fn cluster(&self) -> view::Cluster {
-        outlook::of(&self.local, &self.plane, &self.cluster)
+        self.cluster_seen()
     }
 
     fn status(&self) -> Soon<'_, view::Cluster> {
@@ -362,6 +426,14 @@ impl Source for Clustered {
         })
     }
 
+    fn closed(&self, asked: ClosedRequest) -> Soon<'_, Result<view::ClosedPage, Trouble>> {
+        Box::pin(async move { Ok(self.all_closed(asked).await) })
+    }
+
+    fn topic_match(&self, topic: Arc<str>) -> Soon<'_, Result<view::Matches, Trouble>> {
+        Box::pin(async move { Ok(self.all_matches(topic).await) })
+    }
+
     fn join(&self, address: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(self.join_at(address))
     }
@@ -372,5 +444,78 @@ impl Source for Clustered {
 
     fn force_leave(&self, node: String) -> Soon<'_, Result<(), Trouble>> {
         Box::pin(self.force_out(node))
+    }
+
+    fn retained(&self, asked: RetainedRequest) -> Soon<'_, Result<view::RetainedPage, Trouble>> {
+        Box::pin(async move { self.local.retained(&asked).await })
+    }
+
+    fn retained_of(&self, topic: &str) -> Option<view::Retained> {
+        self.local.retained_of(topic)
+    }
+
+    fn remove_retained(&self, filter: Arc<str>, dry_run: bool) -> Soon<'_, Result<view::RetainedRemoved, Trouble>> {
+        Box::pin(async move { self.local.remove_retained(&filter, dry_run).await })
+    }
+
+    fn publish(&self, messages: Vec<PublishRequest>) -> Soon<'_, Result<Vec<view::Published>, Trouble>> {
+        Box::pin(self.local.publish(messages))
+    }
+
+    fn nodes(&self) -> Soon<'_, view::Nodes> {
+        Box::pin(self.loads())
+    }
+
+    fn drain(&self, node: Arc<str>, terms: view::DrainTerms) -> Soon<'_, Result<view::Drain, Trouble>> {
+        Box::pin(async move {
+            match self.tell(&node, Question::Drain { terms }).await? {
+                Answer::Drain(drain) => Ok(*drain),
+                answer => Err(refused_by(&node, answer)),
+            }
+        })
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.local.shared.bans.list()
+    }
+
+    fn change_bans(&self, command: Command) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            match tokio::time::timeout(BAN_WAIT, self.plane.propose_own(command)).await {
+                Ok(Ok(outcome)) => ban_outcome(outcome),
+                _ => {
+                    Err(Trouble::new(503, "no_quorum", "the cluster has not agreed on it in time; it may still do so"))
+                }
+            }
+        })
+    }
+
+    fn undrain(&self, node: Arc<str>) -> Soon<'_, Result<bool, Trouble>> {
+        Box::pin(async move {
+            match self.tell(&node, Question::Undrain).await? {
+                Answer::Done(undone) => Ok(undone),
+                answer => Err(refused_by(&node, answer)),
+            }
+        })
+    }
+
+    fn rebalance_plan(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(async move { Ok(self.plan(&asked).await?.0) })
+    }
+
+    fn rebalance_start(&self, asked: RebalanceRequest) -> Soon<'_, Result<view::Rebalance, Trouble>> {
+        Box::pin(self.rebalance(asked))
+    }
+
+    fn rebalance_stop(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.keep())
+    }
+
+    fn transfer_leader(&self) -> Soon<'_, Result<(), Trouble>> {
+        Box::pin(self.transfer())
+    }
+
+    fn explain(&self, subject: Subject, action: Action, topic: &str) -> Decision {
+        self.local.shared.acl.rights(subject).explain(action, topic)
     }
 }

@@ -11,6 +11,7 @@
 //! | `admin_source`, `outlook`, `figures` | what the admin port tells: of all nodes, of how this one sees them, and what is counted |
 //! | `questions` | what the admin port of one node asks the others |
 //! | `departure` | leaving for good |
+//! | `neighbours`, `sharing_out` | how many clients the other nodes have and take, and who lets some go |
 //! | `waiting` | in words, what a node waits for that the cluster has not taken in |
 //!
 //! Order of a start: the state on disk is read and every session is in the index of its shard; then the links open and the group starts; when the cluster has registered the node it drops what is
@@ -22,11 +23,13 @@ mod figures;
 mod heirs;
 mod heritage;
 mod life;
+mod neighbours;
 mod outlook;
 mod plane;
 mod questions;
 mod receiver;
 mod retained_sync;
+mod sharing_out;
 mod waiting;
 
 use std::sync::Arc;
@@ -51,9 +54,10 @@ pub(super) use departure::note_left;
 pub(super) use plane::ClusterPlane;
 
 use super::admin_source::Local;
-use admin_source::Clustered;
+use admin_source::{Clustered, SysOthers};
 use departure::Departure;
 use life::{Life, Stage};
+use neighbours::Neighbours;
 use plane::Ear;
 use questions::Questions;
 use receiver::{GroupNetwork, Switchboard};
@@ -163,6 +167,11 @@ pub(super) async fn start(beginning: Beginning<'_>, open: watch::Sender<bool>) -
 fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Arc<Questions> {
     let Beginning { config, cluster, shared, plane, local, port, .. } = beginning;
     let questions = Questions::new(local.clone(), (*plane).clone());
+    local.draining.set_others(Arc::new(Neighbours {
+        plane: (*plane).clone(),
+        questions: questions.clone(),
+        last: Default::default(),
+    }));
     let departure = Departure {
         shared: (*shared).clone(),
         plane: (*plane).clone(),
@@ -182,6 +191,9 @@ fn begin_to_tell(beginning: &Beginning<'_>, stage: watch::Receiver<Stage>) -> Ar
         stage,
         started: AtomicBool::new(false),
     };
+    let others = SysOthers { plane: (*plane).clone(), questions: questions.clone() };
+    // A node begins once.
+    let _ = local.others.set(Box::new(others));
     if let Some(port) = port {
         port.begin(Arc::new(source));
     }

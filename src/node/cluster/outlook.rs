@@ -188,6 +188,21 @@ pub(super) fn take_figures(copies: &mut [view::CopiesAt], told: &[view::CopiesAt
     }
 }
 
+/// Whether the others would have no majority to spare without this node, or none at all.
+pub(super) fn is_critical_without(plane: &ClusterPlane) -> bool {
+    let Some(group) = plane.group() else { return false };
+    let status = group.status();
+    let own = plane.shared().node;
+    let live: Vec<NodeId> = group.read(|state| state.live_nodes().map(|node| node.id).collect());
+    let member = |there: &MemberView| view::Member {
+        voter: there.voter,
+        live: live.contains(&there.id),
+        ..view::Member::default()
+    };
+    let votes = status.members.iter().any(|there| there.voter && there.id == own);
+    !status.quorum || (votes && is_critical(&status.members.iter().map(member).collect::<Vec<_>>()))
+}
+
 /// Whether the loss of one more live voter would end the majority.
 fn is_critical(nodes: &[view::Member]) -> bool {
     let voters = nodes.iter().filter(|node| node.voter).count();

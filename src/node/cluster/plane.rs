@@ -26,6 +26,7 @@ use crate::cluster::route_commands;
 use crate::cluster::session_move::SessionFrame;
 use crate::link::{Lane, Links};
 use crate::mqtt::WillName;
+use crate::node::bans::take_ban;
 use crate::shard::mailbox::{Event, Hears, Ticket, Turned};
 use crate::shard::{ControlPlane, Owed, Shared};
 use crate::subscriptions::{NodeSlot, ShardId};
@@ -420,6 +421,7 @@ impl ClusterPlane {
         // Who is forgotten gets no place again for what is taken from it.
         let known = |node: NodeId| (!self.shared.is_own(node)).then(|| self.slot_of(node)).flatten();
         match effect {
+            Effect::Banned { .. } | Effect::Unbanned { .. } => take_ban(&self.shared, &effect),
             Effect::RouteAdded { filter, node } => {
                 other(node).into_iter().for_each(|slot| cluster.add_route(&filter, slot));
             }

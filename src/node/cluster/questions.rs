@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use holdfast_raft::NodeId;
 
-use crate::admin::{PAGE_MAX, PageRequest, Trouble};
+use crate::admin::{ClosedRequest, PAGE_MAX, PageRequest, Trouble};
 use crate::link::{Lane, Links};
 use crate::node::admin_source::Local;
 
@@ -136,6 +136,20 @@ impl Questions {
                 }
                 Question::Client { client_id } => self.local.client(client_id.into()).await.map(Answer::client),
                 Question::Copies => Ok(Answer::Copies(outlook::own_copies(&self.plane))),
+                Question::Load => Ok(Answer::Load(Box::new(self.local.load()))),
+                Question::Drain { terms } => self.local.draining.drain(terms).await.map(Box::new).map(Answer::Drain),
+                Question::Undrain => Ok(Answer::Done(self.local.draining.undrain())),
+                Question::Shed { count, terms } => {
+                    self.local.draining.shed(count, terms).await.map(|()| Answer::Done(true))
+                }
+                Question::Keep => Ok(Answer::Done(self.local.draining.keep())),
+                Question::Closed { limit, after, client_id } => {
+                    let limit = usize::try_from(limit).unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+                    let asked = ClosedRequest { limit, after, client_id: client_id.map(Arc::from) };
+                    Ok(Answer::closed(self.local.closed(&asked)))
+                }
+                Question::Sys => Ok(Answer::Sys(self.local.sys.lock().clone())),
+                Question::Match { topic } => self.local.topic_match(topic.into()).await.map(Answer::matches),
                 Question::Kick { client_id } => self.local.kick(client_id.into()).await.map(Answer::Kick),
             }
         };

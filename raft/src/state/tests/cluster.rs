@@ -142,6 +142,8 @@ fn effect_in_words(effect: &Effect) -> String {
         }
         Effect::Moved { epoch, from, to, .. } => format!("moved {epoch} from {} to {}", name(from), name(to)),
         Effect::Withdrawn { epoch, holder, by, .. } => format!("{} gave up {epoch} of {}", name(by), name(holder)),
+        Effect::Banned { ban } => format!("{:?} banned", ban.target),
+        Effect::Unbanned { target } => format!("{target:?} not banned"),
         Effect::RouteAdded { filter, node } => format!("{} wants {filter}", name(node)),
         Effect::RouteRemoved { filter, node } => format!("{} leaves {filter}", name(node)),
         Effect::ShareRouteSet { share, node, members } => {

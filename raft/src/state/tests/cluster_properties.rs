@@ -219,6 +219,7 @@ impl Mirror {
             Effect::PassedOn { client, from, to, .. } => drop(self.inherited.insert(client, (from, to))),
             Effect::SessionEnded { client, .. } => drop(self.inherited.remove(&client)),
             Effect::NodeForgotten { node } => assert!(!self.live.contains_key(&node)),
+            Effect::Banned { .. } | Effect::Unbanned { .. } => panic!("nobody is banned here"),
             Effect::RouteAdded { filter, node } => drop(self.routes.insert((filter, node))),
             Effect::RouteRemoved { filter, node } => drop(self.routes.remove(&(filter, node))),
             Effect::ShareRouteSet { share, node, members } => drop(self.shares.insert((share, node), members)),

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::admin::view::{ClientDetail, ClientPage, CopiesAt, Kicked};
+use crate::admin::view::{
+    ClientDetail, ClientPage, ClosedCursor, ClosedPage, CopiesAt, Drain, DrainTerms, Kicked, Load, Matches,
+};
 
 /// The version of what follows.
 const VERSION: u8 = 1;
@@ -22,13 +24,44 @@ const BESIDE_BYTES_MAX: usize = 512 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::node::cluster) enum Question {
     /// Its clients behind `after`, in the order of their ids.
-    Clients { limit: u32, after: Option<String> },
+    Clients {
+        limit: u32,
+        after: Option<String>,
+    },
     /// One client and its subscriptions.
-    Client { client_id: String },
+    Client {
+        client_id: String,
+    },
     /// To close the connection of a client.
-    Kick { client_id: String },
+    Kick {
+        client_id: String,
+    },
     /// How far the copies of its sessions are.
     Copies,
+    /// How much it has to do.
+    Load,
+    /// To let its clients go, all or so many; to let no more go.
+    Drain {
+        terms: DrainTerms,
+    },
+    Undrain,
+    Shed {
+        count: u64,
+        terms: DrainTerms,
+    },
+    Keep,
+    /// Connections that have ended there, before `after`, of one client if it is named.
+    Closed {
+        limit: u32,
+        after: Option<ClosedCursor>,
+        client_id: Option<String>,
+    },
+    /// Who there would receive a message of this topic.
+    Match {
+        topic: String,
+    },
+    /// The numbers of its `$SYS` topics.
+    Sys,
 }
 
 /// What it says.
@@ -41,6 +74,13 @@ pub(in crate::node::cluster) enum Answer {
     /// It cannot say, for that reason.
     Failed(String),
     Copies(Vec<CopiesAt>),
+    Load(Box<Load>),
+    Drain(Box<Drain>),
+    /// Whether there was something to be done.
+    Done(bool),
+    Closed(ClosedPage),
+    Match(Matches),
+    Sys(Vec<(String, u64)>),
 }
 
 /// One frame between nodes.
@@ -95,6 +135,24 @@ impl Answer {
         Answer::Clients(page)
     }
 
+    /// As [`Answer::clients`].
+    pub fn closed(mut page: ClosedPage) -> Answer {
+        let fitting = fitting(&page.closed);
+        if fitting < page.closed.len() {
+            page.closed.truncate(fitting);
+            page.next = page.closed.last().map(|last| last.cursor().to_string());
+        }
+        Answer::Closed(page)
+    }
+
+    /// As many receivers as fit.
+    pub fn matches(mut found: Matches) -> Answer {
+        let fitting = fitting(&found.receivers);
+        found.truncated |= fitting < found.receivers.len();
+        found.receivers.truncate(fitting);
+        Answer::Match(found)
+    }
+
     /// A client with as many subscriptions as fit.
     pub fn client(found: Option<ClientDetail>) -> Answer {
         Answer::Client(found.map(|mut found| {
@@ -122,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admin::view::{Client, Subscription};
+    use crate::admin::view::{Client, ClosedConnection, Receiver, Subscription};
 
     fn client(id: &str) -> Client {
         Client { client_id: id.to_owned(), node: "n1".to_owned(), connected: true, epoch: 7, ..Client::default() }
@@ -145,6 +203,18 @@ mod tests {
             Question::Client { client_id: "a".to_owned() },
             Question::Kick { client_id: String::new() },
             Question::Copies,
+            Question::Load,
+            Question::Drain { terms: DrainTerms { redirect: Some("n2:1883".to_owned()), ..DrainTerms::default() } },
+            Question::Undrain,
+            Question::Shed { count: 9, terms: DrainTerms::default() },
+            Question::Keep,
+            Question::Closed {
+                limit: 5,
+                after: Some(ClosedCursor { closed_at_ms: 7, number: 1, node: "n".to_owned() }),
+                client_id: Some("a".to_owned()),
+            },
+            Question::Match { topic: "a/b".to_owned() },
+            Question::Sys,
         ];
         let answers = [
             Answer::Clients(page),
@@ -153,6 +223,12 @@ mod tests {
             Answer::Kick(Some(kicked)),
             Answer::Failed("busy".to_owned()),
             Answer::Copies(vec![CopiesAt { heir: "n2".to_owned(), ..CopiesAt::default() }]),
+            Answer::Load(Box::new(Load { drain: Some(Drain::default()), ..Load::default() })),
+            Answer::Drain(Box::default()),
+            Answer::Done(true),
+            Answer::closed(ClosedPage { closed: vec![ClosedConnection::default()], ..ClosedPage::default() }),
+            Answer::Sys(vec![("clients/total".to_owned(), 7)]),
+            Answer::matches(Matches { receivers: vec![Receiver::default()], ..Matches::default() }),
         ];
         let questions = questions.into_iter().map(|question| Frame::Ask { id: u64::MAX, question });
         questions.chain(answers.into_iter().map(|answer| Frame::Tell { id: 0, answer })).collect()
@@ -219,7 +295,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_breaks_nothing(which in 0..10_usize, at in any::<prop::sample::Index>(), to: u8) {
+        fn a_changed_byte_breaks_nothing(which in 0..24_usize, at in any::<prop::sample::Index>(), to: u8) {
             let mut bytes = frames()[which].encode().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = to;
