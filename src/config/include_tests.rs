@@ -42,7 +42,7 @@ fn files_are_joined_and_listeners_add_up_in_order() {
 fn errors_of_all_files_and_variables_are_told_at_once() {
     let main = "include = ['one.toml', 'absent.toml', 'm.toml']\n[mqtt]\nmax_inflight = 0\nmax_queued_bytes = '1KiB'\n";
     let one = "include = ['two.toml']\n[mqtt]\nmax_inflight = 3\nmax_inflght = 4\n[node]\nname = '${NO_SUCH_NAME}'\n";
-    let variables = [("HOLDFAST_MQTT__TOPIC_ALIAS_MAX", "x"), ("HOLDFAST_MQTT__TOPIC_ALIAS", "1")];
+    let variables = [("HOLDFAST_MQTT__TOPIC_ALIAS_MAX", "x"), ("HOLDFAST_MQTT__TOPIC_ALIASMAX", "1")];
     let (_dir, loaded) = loaded(&[("m.toml", main), ("one.toml", one)], &variables);
     let errors = loaded.unwrap_err();
     let begins = [
@@ -54,7 +54,7 @@ fn errors_of_all_files_and_variables_are_told_at_once() {
         "one.toml:3:1: mqtt.max_inflight is set already at m.toml:3:16",
         "one.toml:4:1: unknown key \"max_inflght\": did you mean \"max_inflight\"?",
         "one.toml:6:8: the environment variable NO_SUCH_NAME is not set",
-        "HOLDFAST_MQTT__TOPIC_ALIAS: no key of the configuration has this name: did you mean HOLDFAST_MQTT__TOPIC_ALIAS_MAX?",
+        "HOLDFAST_MQTT__TOPIC_ALIASMAX: no key of the configuration has this name: did you mean HOLDFAST_MQTT__TOPIC_ALIAS_MAX?",
         "HOLDFAST_MQTT__TOPIC_ALIAS_MAX: topic_alias_max: expected a whole number, found a string",
     ];
     assert_eq!(errors.len(), begins.len(), "{errors:#?}");

@@ -237,7 +237,7 @@ impl<'t> Document<'t> {
 
     fn join(&mut self, table: DeTable<'t>, included: bool, sources: &Sources, path: &mut String) {
         let mut table = table;
-        if let Some((key, _)) = table.remove_entry("include").filter(|_| included) {
+        if included && let Some((key, _)) = table.remove_entry("include") {
             let message = "include: a file that is included cannot include others: name them all in the first one";
             self.errors.push((key.span().start, message.to_owned()));
         }

@@ -9,5 +9,5 @@ mod setup;
 pub use broker::Broker;
 pub use installation::{Installation, START, copy_folder, flip};
 pub use log::{Line, Log};
-pub use program::path as program_path;
+pub use program::{command as program_command, path as program_path};
 pub use setup::Setup;

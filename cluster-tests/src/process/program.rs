@@ -13,6 +13,15 @@ pub fn path() -> &'static Path {
     PATH.get_or_init(|| std::env::var_os("HOLDFAST_BIN").map_or_else(build, PathBuf::from))
 }
 
+/// The program, without what the tests are told by variables: it would take `HOLDFAST_ROUNDS` for its configuration.
+pub fn command() -> Command {
+    let mut command = Command::new(path());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HOLDFAST_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// Builds with the profile and into the target folder of the running test, so that nothing is compiled twice.
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");

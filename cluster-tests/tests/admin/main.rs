@@ -9,10 +9,10 @@ mod messages;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_cluster_tests::process::{Broker, program_path};
+use holdfast_cluster_tests::process::{Broker, program_command};
 use holdfast_cluster_tests::transport::PATIENCE;
 
 /// A broker of a test's own.
@@ -79,7 +79,7 @@ fn command(broker: &Broker, args: &[&str]) -> (Option<i32>, String, String) {
 
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
-        Command::new(program_path()).args(args).stdin(Stdio::null()).output().expect("the program can be started");
+        program_command().args(args).stdin(Stdio::null()).output().expect("the program can be started");
     let text = |bytes| String::from_utf8(bytes).expect("the program writes text");
     (status.code(), text(stdout), text(stderr))
 }

@@ -9,7 +9,7 @@ use super::*;
 
 /// The program in an environment where `variables` say who the user is.
 fn program(args: &[&str], variables: &[(&str, &Path)]) -> Child {
-    let mut command = Command::new(program_path());
+    let mut command = program_command();
     command.args(args).env_remove("HOME").env_remove("XDG_DATA_HOME").envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program can be started")

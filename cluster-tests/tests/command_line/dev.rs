@@ -22,7 +22,7 @@ impl Drop for Dev {
 }
 
 fn dev(folder: &Path, more: &[&str]) -> Dev {
-    let mut command = Command::new(program_path());
+    let mut command = program_command();
     command.args(["dev", "--port-base", "0", "--data"]).arg(folder).args(more);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the program can be started");
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();

@@ -9,10 +9,10 @@ mod log;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_cluster_tests::process::{Broker, Setup, program_path};
+use holdfast_cluster_tests::process::{Broker, Setup, program_command};
 use holdfast_cluster_tests::transport::PATIENCE;
 
 /// A broker of a test's own.
@@ -21,7 +21,7 @@ fn start(setup: Setup) -> Broker {
 }
 
 fn run(args: &[&str]) -> Output {
-    Command::new(program_path()).args(args).stdin(Stdio::null()).output().expect("the program can be started")
+    program_command().args(args).stdin(Stdio::null()).output().expect("the program can be started")
 }
 
 fn stderr(output: &Output) -> String {
@@ -31,7 +31,7 @@ fn stderr(output: &Output) -> String {
 /// `holdfast sub` on a listener of a broker; what it prints can be read.
 fn subscribe(broker: &Broker, more: &[&str]) -> Child {
     let port = broker.listener("tcp").port().to_string();
-    let mut command = Command::new(program_path());
+    let mut command = program_command();
     command.args(["sub", "-h", "127.0.0.1", "-p", &port]).args(more);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program can be started")

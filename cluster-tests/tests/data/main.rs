@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use holdfast_cluster_tests::process::program_path;
+use holdfast_cluster_tests::process::program_command;
 use holdfast_cluster_tests::transport::PATIENCE;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ impl From<Output> for Done {
 }
 
 fn command(args: &[&OsStr]) -> Command {
-    let mut command = Command::new(program_path());
+    let mut command = program_command();
     // Whoever forgets the directory must not meet that of the user.
     command.env("XDG_DATA_HOME", "/nonexistent").arg("data").args(args);
     command
