@@ -196,7 +196,7 @@ async fn introduce<D: Dispatch>(
         return Ok(socket);
     }
     if config.proxy_protocol != ProxyProtocol::Off {
-        let reading = read_proxy_header(&mut socket, config.proxy_protocol);
+        let reading = Box::pin(read_proxy_header(&mut socket, config.proxy_protocol));
         let header = tokio::time::timeout(config.handshake_timeout, reading).await;
         let header = header.map_err(|_| End::TimedOut("no PROXY header in time"))??;
         newcomer.peer = header.source.unwrap_or(newcomer.peer);
