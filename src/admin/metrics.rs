@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::view;
 use super::{Exposition, Kind};
 use crate::access::acl::Action;
+use crate::admission::RateKind;
 use crate::metrics::{DropReason, Metrics, RefusalGroup, Refusals, ShardMetrics};
 use crate::shard::greeted::ListenerState;
 
@@ -152,6 +153,12 @@ pub fn listeners(out: &mut Exposition, listeners: &[&ListenerState], refusals: &
     out.family("connections_rejected_total", Counter, "Connections that were refused before they had a session.");
     for group in RefusalGroup::ALL {
         out.sample(&[("reason", group.label())], refusals.get(group) as f64);
+    }
+    if let Some(listener) = listeners.first() {
+        out.family("rate_limited_total", Counter, "What was refused because it came too fast, by whose rate.");
+        for kind in RateKind::ALL {
+            out.sample(&[("kind", kind.label())], listener.node.limited(kind) as f64);
+        }
     }
     let mut each = |name, kind, help, value: fn(&ListenerState) -> u64| {
         out.family(name, kind, help);

@@ -17,8 +17,10 @@
 mod acl;
 mod admin;
 mod auth;
+mod cidr;
 mod cluster;
 mod errors;
+mod limits;
 mod listener;
 mod log;
 mod mqtt;
@@ -41,9 +43,11 @@ use toml::de::DeTable;
 pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
 pub use auth::Auth;
+pub use cidr::Cidr;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use errors::{ConfigError, ConfigErrors, Places};
-pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
+pub use limits::{Limits, Rate};
+pub use listener::{ForwardedHeader, Listener, Protocol, ProxyProtocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
 pub use node::Node;
@@ -63,6 +67,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener", listener::KEYS),
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
+    ("limits", limits::KEYS),
     ("auth", auth::KEYS),
     ("acl", acl::KEYS),
     ("listener.acl", acl::LISTENER_KEYS),
@@ -77,7 +82,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
 
 /// The keys of the file's top level: the sections.
 const TOP_KEYS: &[&str] =
-    &["node", "listener", "mqtt", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
+    &["node", "listener", "mqtt", "limits", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,6 +93,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// `[mqtt]`: limits and capabilities of the protocol.
     pub mqtt: Mqtt,
+    /// `[limits]`: what the node and each client may use.
+    pub limits: Limits,
     /// `[auth]`: how clients prove who they are.
     pub auth: Auth,
     /// `[acl]`: what clients may do.
@@ -114,6 +121,7 @@ impl Config {
             node: Node::default(),
             listeners: Listener::on_loopback(),
             mqtt: Mqtt::default(),
+            limits: Limits::default(),
             auth: Auth::default(),
             acl: Acl::default(),
             storage: Storage::default(),
@@ -189,6 +197,7 @@ impl Config {
         let node = top.section("node", node::KEYS, Node::read).unwrap_or_default();
         let listeners = top.sections("listener", listener::KEYS, Listener::read).unwrap_or_else(Listener::on_loopback);
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
+        let limits = top.section("limits", limits::KEYS, Limits::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let acl = top.section("acl", acl::KEYS, Acl::read).unwrap_or_default();
         let storage = top.section("storage", storage::KEYS, Storage::read).unwrap_or_default();
@@ -197,7 +206,7 @@ impl Config {
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, acl, storage, cluster, log, sys, shutdown, admin }
+        Config { node, listeners, mqtt, limits, auth, acl, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

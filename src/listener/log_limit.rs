@@ -19,6 +19,8 @@ pub(super) enum Cause {
     Origin,
     Accept,
     HardLimit,
+    Rate,
+    Proxy,
     Network,
     /// Refused, or found malformed, with this reason.
     Refused(ReasonCode),
@@ -37,6 +39,8 @@ impl Cause {
             Self::Origin => "origin",
             Self::Accept => "accept",
             Self::HardLimit => "hard limit",
+            Self::Rate => "connection rate",
+            Self::Proxy => "PROXY header",
             Self::Network => "network",
             Self::Refused(reason) => reason.name(),
         }

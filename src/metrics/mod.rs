@@ -114,18 +114,24 @@ pub enum RefusalGroup {
     Upgrade,
     /// The listener is full, or too many passwords wait to be checked.
     Limit,
+    /// Connections come faster than they may.
+    Rate,
+    /// A trusted proxy sent no PROXY header, or none that is one.
+    Proxy,
     /// A good CONNECT that asks for what is not served, such as a version that the listener does not speak.
     Other,
 }
 
 impl RefusalGroup {
-    pub const ALL: [RefusalGroup; 7] = [
+    pub const ALL: [RefusalGroup; 9] = [
         RefusalGroup::Auth,
         RefusalGroup::Malformed,
         RefusalGroup::TimedOut,
         RefusalGroup::Tls,
         RefusalGroup::Upgrade,
         RefusalGroup::Limit,
+        RefusalGroup::Rate,
+        RefusalGroup::Proxy,
         RefusalGroup::Other,
     ];
 
@@ -138,6 +144,8 @@ impl RefusalGroup {
             RefusalGroup::Tls => "tls",
             RefusalGroup::Upgrade => "upgrade",
             RefusalGroup::Limit => "limit",
+            RefusalGroup::Rate => "rate",
+            RefusalGroup::Proxy => "proxy",
             RefusalGroup::Other => "other",
         }
     }

@@ -95,6 +95,11 @@ impl Local {
             if stopping { "the node is about to end" } else { "" },
         ));
         let level = &self.shared.storage_level;
+        if let Some(listener) = self.listeners.first() {
+            let (now, max) = listener.node.connections();
+            let detail = if max == usize::MAX { String::new() } else { format!("{now} of {max}") };
+            checks.push(view::Check::new("connections", now < max, detail));
+        }
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
     }

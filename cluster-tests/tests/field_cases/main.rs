@@ -5,6 +5,7 @@
 //!
 //! Read first: `wills.rs`.
 
+mod admission;
 mod certificates;
 mod delivery;
 mod keep_alive;
