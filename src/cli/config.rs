@@ -1,6 +1,6 @@
-//! `holdfast config check`: says whether a node would start with a file, without starting one.
+//! `holdfast config`: says whether a node would start with a file, without starting one; what each key would be and where that comes from; and what keys there are.
 //!
-//! Exit code 0: it would. 2: the configuration, or a file that it names, is wrong or cannot be read; `holdfast serve` says the same.
+//! Exit code 0: it would. 1: what is to be told cannot be written. 2: the configuration, or a file that it names, is wrong or cannot be read; `holdfast serve` says the same.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,7 +13,13 @@ use super::{DONE, FAILED, USAGE, data_dir};
 use crate::access::acl::Acl;
 use crate::access::{AccessError, LoadError};
 use crate::admin::Token;
+<<<<<<< HEAD
 use crate::config::{Authenticator, Cluster, Config, ConfigError, Listener, Places, Tls};
+=======
+use crate::config::{
+    Cluster, Config, ConfigError, ConfigErrors, Environment, Listener, Loaded, Places, Setting, Tls, variable_names,
+};
+>>>>>>> config2
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
 use crate::node::{acl_settings, authentication};
@@ -34,32 +40,121 @@ enum ConfigCommand {
         /// The file. Without one, the configuration that a node has without a file
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+        /// Print one JSON object: good, errors (each with file, line, column and message) and warnings
+        #[arg(long)]
+        json: bool,
     },
+    /// Print the keys that the file, those that it includes and the environment give, secrets hidden
+    Show {
+        /// The file. Without one, the configuration that a node has without a file
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// All keys, also those that have their defaults
+        #[arg(long)]
+        effective: bool,
+        /// Where each value comes from: the line of a file, a variable, or the default
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Print every key with its default and what it is for: a file that a node could start with
+    Docs,
+    /// Print the names of the environment variables of all keys. They outrank the file
+    ///
+    /// A name with _FILE at its end names a file that holds the value.
+    Env,
 }
 
 /// Runs `holdfast config`.
 pub fn run(args: &ConfigArgs) -> ExitCode {
-    let ConfigCommand::Check { file } = &args.command;
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let environment = &Environment::of_process();
+    let code = match &args.command {
+        ConfigCommand::Check { file, json: true } => check_json(file.as_deref(), environment, &mut out),
+        ConfigCommand::Check { file, json: false } => check(file.as_deref(), environment, &mut out, &mut err),
+        ConfigCommand::Show { file, effective, origin } => {
+            show(file.as_deref(), environment, (*effective, *origin), (&mut out, &mut err))
+        }
+        ConfigCommand::Docs => out.write_all(include_bytes!("../../configs/reference.toml")).map(|()| DONE),
+        ConfigCommand::Env => variable_names().iter().try_for_each(|name| writeln!(out, "{name}")).map(|()| DONE),
+    };
     // A reader that has gone away wants no more output.
-    let code = check(file.as_deref(), &mut io::stdout().lock(), &mut io::stderr().lock()).unwrap_or(FAILED);
-    ExitCode::from(code)
+    ExitCode::from(code.unwrap_or(FAILED))
 }
 
-/// The configuration of a file, or that of a node without one, and where its keys stand. `ephemeral`: without a data directory.
+/// `mqtt.max_inflight = 20  # conf.d/a.toml:3`
+fn show(
+    file: Option<&Path>,
+    environment: &Environment,
+    (effective, origin): (bool, bool),
+    (out, err): (&mut dyn Write, &mut dyn Write),
+) -> io::Result<u8> {
+    let settings = match Config::load_all(file, environment) {
+        Ok(loaded) => loaded.settings,
+        Err(errors) => {
+            writeln!(err, "{errors}")?;
+            return Ok(USAGE);
+        }
+    };
+    for Setting { name, value, origin: from, .. } in settings.iter().filter(|one| effective || one.origin.is_some()) {
+        write!(out, "{name} = {value}")?;
+        if origin {
+            let from = from.as_ref().map_or("default".to_owned(), ToString::to_string);
+            write!(out, "  # {from}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(DONE)
+}
+
+fn check_json(file: Option<&Path>, environment: &Environment, out: &mut dyn Write) -> io::Result<u8> {
+    let one = |error: &ConfigError| {
+        let (line, column) = error.place.unzip();
+        let file = (!error.path.as_os_str().is_empty()).then(|| error.path.display().to_string());
+        serde_json::json!({ "file": file, "line": line, "column": column, "message": error.message })
+    };
+    let (errors, warnings): (Vec<_>, Vec<_>) = match load_all(file, environment, false) {
+        Err(LoadError::Config(errors)) => (errors.iter().map(one).collect(), Vec::new()),
+        Err(LoadError::Other(message)) => (vec![serde_json::json!({ "message": message })], Vec::new()),
+        Ok(Loaded { config, places, .. }) => {
+            let wrong = wrong_files(&config, &places);
+            let errors = wrong.iter().map(|message| serde_json::json!({ "message": message })).collect();
+            (errors, foreign_addresses(&config, &places).iter().map(one).collect())
+        }
+    };
+    let good = errors.is_empty();
+    writeln!(out, "{}", serde_json::json!({ "good": good, "errors": errors, "warnings": warnings }))?;
+    Ok(if good { DONE } else { USAGE })
+}
+
+/// Why there is no configuration.
+pub(super) enum LoadError {
+    Config(ConfigErrors),
+    /// Without a place.
+    Other(String),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::Config(errors) => errors.fmt(f),
+            LoadError::Other(message) => write!(f, "error: {message}"),
+        }
+    }
+}
+
+/// The configuration of a file, or that of a node without one, with what the environment says, and where its keys stand. `ephemeral`: without a data directory.
 ///
 /// # Errors
 /// What there is to print.
-pub(super) fn load(file: Option<&Path>, ephemeral: bool) -> Result<(Config, Places), String> {
-    let (mut config, places) = match file {
-        Some(path) => Config::load_with_places(path).map_err(|errors| errors.to_string())?,
-        None => (Config::default_loopback(), Places::default()),
-    };
-    data_dir::decide(&mut config, file.is_some(), ephemeral).map_err(|error| format!("error: {error}"))?;
-    Ok((config, places))
+pub(super) fn load_all(file: Option<&Path>, environment: &Environment, ephemeral: bool) -> Result<Loaded, LoadError> {
+    let mut loaded = Config::load_all(file, environment).map_err(LoadError::Config)?;
+    data_dir::decide(&mut loaded.config, file.is_some(), ephemeral)
+        .map_err(|error| LoadError::Other(error.to_string()))?;
+    Ok(loaded)
 }
 
-fn check(file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let (config, places) = match load(file, false) {
+fn check(file: Option<&Path>, environment: &Environment, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let Loaded { config, places, .. } = match load_all(file, environment, false) {
         Ok(loaded) => loaded,
         Err(errors) => {
             writeln!(err, "{errors}")?;
@@ -152,7 +247,12 @@ fn wrong_tls_files(files: &Tls, listener: &str, section: &str, places: &Places) 
     let at = |key: &str, error: &dyn Display| {
         places.error_at(&format!("{section}.{key}"), format!("{key}: {error}")).to_string()
     };
-    let named = [("cert", Some(&files.cert)), ("key", Some(&files.key)), ("ca", files.ca.as_ref())];
+    let named = [
+        ("cert", Some(&files.cert)),
+        ("key", Some(&files.key)),
+        ("ca", files.ca.as_ref()),
+        ("crl", files.crl.as_ref()),
+    ];
     let wrong: Vec<_> = named
         .into_iter()
         .filter_map(|(key, path)| {

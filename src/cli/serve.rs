@@ -9,7 +9,7 @@ use tracing::{Subscriber, error, info};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::config::{Config, Level, Log, LogFormat, Places};
+use crate::config::{Config, Environment, Level, Loaded, Log, LogFormat, Places};
 use crate::node::{self, StartError};
 
 use super::log_writer::LogWriter;
@@ -19,7 +19,8 @@ use super::{FAILED, USAGE, config, data_dir};
 /// the errors printed as `holdfast config check` does, 1 for anything else, such as a port that is taken. `ephemeral`: without a data directory.
 pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
     let started = Instant::now();
-    let (config, places) = match config::load(config_file, ephemeral) {
+    let environment = Environment::of_process();
+    let Loaded { config, places, .. } = match config::load_all(config_file, &environment, ephemeral) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::sources::Sources;
+
 /// One error of a configuration file. Printed as `file:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -35,11 +37,14 @@ impl std::error::Error for ConfigError {}
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// The errors of `text`, given as byte offsets. They are put in the order of the text; the same error at the same place counts once.
-    pub(super) fn of_text(path: &Path, text: &str, mut errors: Vec<(usize, String)>) -> ConfigErrors {
+    /// The errors of all sources, given as offsets. They are put in the order of the sources; the same error at the same place counts once.
+    pub(super) fn of_sources(sources: &Sources, mut errors: Vec<(usize, String)>) -> ConfigErrors {
         errors.sort();
         errors.dedup();
-        let lift = |(offset, message)| ConfigError { path: path.to_owned(), place: Some(place(text, offset)), message };
+        let lift = |(offset, message)| {
+            let source = sources.at(offset);
+            ConfigError { path: source.path.clone(), place: source.place(offset), message }
+        };
         ConfigErrors(errors.into_iter().map(lift).collect())
     }
 
@@ -50,7 +55,13 @@ impl ConfigErrors {
 
     /// One error right behind the part of a file that could be read as text.
     pub(super) fn at_end_of(path: &Path, text: &str, message: String) -> ConfigErrors {
-        ConfigErrors::of_text(path, text, vec![(text.len(), message)])
+        ConfigErrors(vec![ConfigError { path: path.to_owned(), place: Some(place(text, text.len())), message }])
+    }
+
+    /// The first error, to be put behind the name of the file.
+    pub(super) fn without_path(&self, path: &Path) -> String {
+        let text = self.0[0].to_string();
+        text.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(text)
     }
 
     /// The errors, in the order of the file.
@@ -78,38 +89,61 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Where the keys of a file stand, for whoever finds out later that a value cannot be used, such as a path of no file.
+/// Where the keys stand, for whoever finds out later that a value cannot be used, such as a path of no file.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     path: PathBuf,
-    /// By full name, such as `listener[0].bind`: line and column of the value.
-    values: BTreeMap<String, (usize, usize)>,
+    /// By full name, such as `listener[0].bind`.
+    values: BTreeMap<String, Origin>,
+}
+
+/// The file, or the variable, that a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file, or the name of the variable.
+    pub path: PathBuf,
+    /// Line and column in the file; a variable has none.
+    pub place: Option<(usize, usize)>,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, _)) => write!(f, "{}:{line}", self.path.display()),
+            None => write!(f, "environment {}", self.path.display()),
+        }
+    }
 }
 
 impl Places {
-    /// The places of `text`, given as byte offsets.
-    pub(super) fn of_text(path: &Path, text: &str, offsets: impl Iterator<Item = (String, usize)>) -> Places {
-        let values = offsets.map(|(name, offset)| (name, place(text, offset))).collect();
-        Places { path: path.to_owned(), values }
+    /// The places of keys, given as offsets.
+    pub(super) fn of_sources(sources: &Sources, offsets: impl Iterator<Item = (String, usize)>) -> Places {
+        let origin = |offset| {
+            let source = sources.at(offset);
+            Origin { path: source.path.clone(), place: source.place(offset) }
+        };
+        let values = offsets.map(|(name, offset)| (name, origin(offset))).collect();
+        Places { path: sources.first().path.clone(), values }
     }
 
-    /// An error at the value of a key, by its full name; at its section when the file does not give the key, and of the file as a whole when
-    /// it does not give the section either.
+    /// An error at the value of a key, by its full name; at its section when nobody gives the key, and of the file as a whole when
+    /// nobody gives the section either.
     pub fn error_at(&self, key: &str, message: String) -> ConfigError {
         let mut name = key;
-        let place = loop {
+        let origin = loop {
             match (self.values.get(name), name.rfind(['.', '['])) {
-                (Some(place), _) => break Some(*place),
+                (Some(origin), _) => break Some(origin),
                 (None, Some(cut)) => name = &name[..cut],
                 (None, None) => break None,
             }
         };
-        ConfigError { path: self.path.clone(), place, message }
+        let (path, place) = origin.map_or((&self.path, None), |origin| (&origin.path, origin.place));
+        ConfigError { path: path.clone(), place, message }
     }
 }
 
 /// Line and column, counted from 1, of a byte offset; the column in characters, as editors count.
-fn place(text: &str, offset: usize) -> (usize, usize) {
+pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = before.matches('\n').count() + 1;

@@ -37,7 +37,7 @@ pub(super) const KEYS: &[&str] = &[
     "protocol_versions",
 ];
 
-pub(super) const TLS_KEYS: &[&str] = &["cert", "key", "ca", "verify", "min_version"];
+pub(super) const TLS_KEYS: &[&str] = &["cert", "key", "ca", "crl", "verify", "min_version"];
 
 /// Keys that mean something on a WebSocket listener only.
 const WS_KEYS: &[&str] = &["path", "allowed_origins", "ping_interval", "xff"];
@@ -140,6 +140,8 @@ pub struct Tls {
     pub key: PathBuf,
     /// The authorities that client certificates must come from, PEM.
     pub ca: Option<PathBuf>,
+    /// The client certificates that these authorities have withdrawn: their lists, PEM.
+    pub crl: Option<PathBuf>,
     /// What is asked of clients.
     pub verify: Verify,
     /// The oldest version of TLS accepted.
@@ -408,9 +410,9 @@ impl Tls {
             }
         }
         let (cert, key) = (section.path("cert"), section.path("key"));
-        let ca = section.path("ca");
+        let (ca, crl) = (section.path("ca"), section.path("crl"));
         let verify = section.choice("verify", Verify::None, &verify);
         let min_version = section.choice("min_version", TlsVersion::V1_2, &versions);
-        Some(Tls { cert: cert?, key: key?, ca, verify, min_version })
+        Some(Tls { cert: cert?, key: key?, ca, crl, verify, min_version })
     }
 }

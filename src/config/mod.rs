@@ -1,16 +1,16 @@
 //! The configuration file: one struct for each section, its defaults, and every error of a file at once.
 //!
-//! A configuration is read once and then only read: [`Config::load`] makes a value that nothing changes afterwards. Reading
-//! knows nothing of the rest of the broker, opens no file but the one it is given, and looks at no environment variable.
+//! A configuration is read once and then only read: [`Config::load`] makes a value that nothing changes afterwards; a reload makes another one. Reading
+//! knows nothing of the rest of the broker, opens no file but the one it is given and those that this one includes, and sees the [`Environment`] that it is given.
 //!
 //! How a file becomes a [`Config`]:
-//! 1. `toml` parses the text, and goes on after a syntax error;
+//! 1. `sources` finds the files and variables, `toml` parses each, and goes on after a syntax error; they are joined into one document;
 //! 2. each section reads its keys through `reading::Section`, which notes wrong values, unknown keys and where each key stands;
 //! 3. `rules` compares keys with one another (open listeners, timers that contradict), but only keys that were read well, so that one
 //!    mistake is one error.
 //!
 //! Invariants: a `Config` that was returned satisfies every rule; `allow_anonymous` of each listener is then decided (`Some`); all
-//! relative paths have been made relative to the file. An error names file, line and column, never a value of a secret.
+//! relative paths have been made relative to the file that says them. An error names file, line and column, or the variable, never a value of a secret.
 //!
 //! Tests to read first: `tests::all_errors_at_once` and `tests::reference_file_is_the_defaults`.
 
@@ -19,6 +19,7 @@ mod admin;
 mod auth;
 mod cidr;
 mod cluster;
+mod environment;
 mod errors;
 mod flapping;
 mod limits;
@@ -28,7 +29,9 @@ mod mqtt;
 mod node;
 mod reading;
 mod rules;
+mod settings;
 mod shutdown;
+mod sources;
 mod storage;
 mod suggest;
 mod sys;
@@ -39,26 +42,32 @@ mod values;
 
 use std::path::Path;
 
-use toml::de::DeTable;
-
 pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
 pub use auth::{Auth, Authenticator, Cert, CertName, Jwt, ListenerAuth, TokenFrom};
 pub use cidr::Cidr;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
+<<<<<<< HEAD
 pub use errors::{ConfigError, ConfigErrors, Places};
 pub use flapping::{Flapping, FlappingAction};
 pub use limits::{Limits, Rate};
 pub use listener::{ForwardedHeader, Listener, Protocol, ProxyProtocol, Tls, TlsVersion, Verify};
+=======
+pub use environment::{Environment, names as variable_names};
+pub use errors::{ConfigError, ConfigErrors, Origin, Places};
+pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
+>>>>>>> config2
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
 pub use node::Node;
+pub use settings::{Setting, Settings};
 pub use shutdown::Shutdown;
 pub use storage::{Durability, Fsync, OnCorruption, Storage};
 pub use sys::Sys;
 pub use units::{NEVER, parse_duration};
 
 use reading::{Reading, Section};
+use sources::Sources;
 
 /// Largest configuration file that is read, in bytes. A file beyond it is not a configuration.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -86,11 +95,17 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("admin", admin::KEYS),
 ];
 
+<<<<<<< HEAD
 /// The keys of the file's top level: the sections.
 const TOP_KEYS: &[&str] = &[
     "node", "listener", "mqtt", "limits", "auth", "acl", "flapping", "storage", "cluster", "log", "sys", "shutdown",
     "admin",
 ];
+=======
+/// The keys of the file's top level: the sections, and the files that it includes.
+const TOP_KEYS: &[&str] =
+    &["include", "node", "listener", "mqtt", "auth", "acl", "storage", "cluster", "log", "sys", "shutdown", "admin"];
+>>>>>>> config2
 
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,56 +167,54 @@ impl Config {
         }
     }
 
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path` and those that it includes, whatever the environment says.
     ///
     /// # Errors
-    /// All of the file's errors at once, in the order of the file; or the one reason for which it could not be read.
+    /// All errors at once, in the order of the files; or the one reason for which the file could not be read.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
-        Config::load_with_places(path).map(|(config, _)| config)
+        Config::load_all(Some(path), &Environment::default()).map(|loaded| loaded.config)
     }
 
-    /// As [`Config::load`], with where each key stands, for errors that show only when the configuration is used.
+    /// Reads and checks the file at `path`, if there is one, those that it includes, and what the environment says.
     ///
     /// # Errors
     /// Those of [`Config::load`].
-    pub fn load_with_places(path: &Path) -> Result<(Config, Places), ConfigErrors> {
-        let whole_file = |message: String| ConfigErrors::whole_file(path, message);
-        let bytes = read_bounded(path).map_err(whole_file)?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Config::parse_with_places(text, path),
-            Err(error) => {
-                let (good, _) = bytes.split_at(error.valid_up_to());
-                let good = String::from_utf8_lossy(good);
-                Err(ConfigErrors::at_end_of(
-                    path,
-                    &good,
-                    "this byte is not UTF-8, and a configuration file is".to_owned(),
-                ))
-            }
-        }
+    pub fn load_all(path: Option<&Path>, environment: &Environment) -> Result<Loaded, ConfigErrors> {
+        let mut sources = match path {
+            Some(path) => Sources::of_text(path, read_text(path)?),
+            None => Sources::of_text(Path::new(""), String::new()),
+        };
+        let read = |path: &Path| read_text(path).map_err(|errors| errors.without_path(path));
+        sources.include(&read);
+        sources.add_variables(environment, &read);
+        Config::read_sources(&sources, environment)
     }
 
-    /// Checks the text of a file. `path_for_messages` is what errors name, and its folder is what relative paths are relative to.
+    /// Checks the text of a file. `path_for_messages` is what errors name, and its folder is what relative paths are relative to. What it includes is not read.
     ///
     /// # Errors
     /// All errors at once, in the order of the text.
     pub fn parse(text: &str, path_for_messages: &Path) -> Result<Config, ConfigErrors> {
-        Config::parse_with_places(text, path_for_messages).map(|(config, _)| config)
+        let sources = Sources::of_text(path_for_messages, text.to_owned());
+        Config::read_sources(&sources, &Environment::default()).map(|loaded| loaded.config)
     }
 
-    fn parse_with_places(text: &str, path_for_messages: &Path) -> Result<(Config, Places), ConfigErrors> {
-        let (document, syntax_errors) = DeTable::parse_recoverable(text);
-        let mut reading = Reading::new(text, path_for_messages);
-        for error in &syntax_errors {
-            reading.syntax_error(error);
+    fn read_sources(sources: &Sources, environment: &Environment) -> Result<Loaded, ConfigErrors> {
+        let document = sources.document(environment);
+        let mut reading = Reading::new(sources, document.errors);
+        let whole = document.syntax.is_empty();
+        for (offset, message) in document.syntax {
+            reading.syntax_error(offset, message);
         }
-        let mut config = Config::read(&mut reading.top(document.get_ref(), TOP_KEYS));
+        let mut config = Config::read(&mut reading.top(&document.table, TOP_KEYS));
         config.decide_anonymous();
         // A key that a syntax error hides would look like a key that is absent.
-        if syntax_errors.is_empty() {
+        if whole {
             rules::check(&config, &mut reading);
         }
-        reading.finish(config)
+        let (config, places) = reading.finish(config)?;
+        let settings = Settings::of(&document.table, sources, &config);
+        Ok(Loaded { config, places, settings })
     }
 
     fn read(top: &mut Section<'_, '_>) -> Config {
@@ -220,6 +233,25 @@ impl Config {
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
         Config { node, listeners, mqtt, limits, auth, acl, flapping, storage, cluster, log, sys, shutdown, admin }
     }
+}
+
+/// A configuration, and where it comes from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    /// Where each key stands, for errors that show only when the configuration is used.
+    pub places: Places,
+    /// The value of each key, and where it comes from.
+    pub settings: Settings,
+}
+
+/// The text of a file.
+fn read_text(path: &Path) -> Result<String, ConfigErrors> {
+    let bytes = read_bounded(path).map_err(|message| ConfigErrors::whole_file(path, message))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+        ConfigErrors::at_end_of(path, &good, "this byte is not UTF-8, and a configuration file is".to_owned())
+    })
 }
 
 /// The bytes of a file of at most [`FILE_BYTES_MAX`], or why there are none.

@@ -1,4 +1,4 @@
-//! One pass over a parsed file: typed reads of keys, with every error noted and the place of every key remembered.
+//! One pass over a parsed configuration: typed reads of keys, with every error noted and the place of every key remembered.
 //!
 //! A read never fails: what cannot be read is noted as an error and the default stands in its place, so that the pass goes on to
 //! the next error. [`Reading::finish`] then refuses the whole. The caller owns the [`Reading`]; sections borrow it in turn.
@@ -11,14 +11,13 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::sources::Sources;
 use super::values::{self, expected};
 use super::{ConfigErrors, Places, suggest};
 
 /// The errors found so far, and where the keys stand.
 pub(super) struct Reading<'t> {
-    text: &'t str,
-    path: PathBuf,
-    dir: PathBuf,
+    sources: &'t Sources,
     /// Byte offset and message.
     errors: Vec<(usize, String)>,
     /// Where the parser stumbled, in whole lines: what else is wrong there follows from that.
@@ -35,42 +34,28 @@ struct Place {
 }
 
 impl<'t> Reading<'t> {
-    pub(super) fn new(text: &'t str, path: &Path) -> Self {
-        let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        Reading {
-            text,
-            path: path.to_owned(),
-            dir,
-            errors: Vec::new(),
-            broken: Vec::new(),
-            places: BTreeMap::new(),
-            misspelt: BTreeSet::new(),
-        }
+    /// With the errors that were found before a key was read.
+    pub(super) fn new(sources: &'t Sources, errors: Vec<(usize, String)>) -> Self {
+        Reading { sources, errors, broken: Vec::new(), places: BTreeMap::new(), misspelt: BTreeSet::new() }
     }
 
-    pub(super) fn syntax_error(&mut self, error: &toml::de::Error) {
-        let offset = error.span().map_or(self.text.len(), |span| span.start);
+    pub(super) fn syntax_error(&mut self, offset: usize, message: String) {
         // A parser that has lost its way reports one slip several times.
         if self.is_broken(offset) {
             return;
         }
-        self.errors.push((offset, error.message().to_owned()));
-        let line = self.line_of(offset);
+        self.errors.push((offset, message));
+        let source = self.sources.at(offset);
+        let line = source.line(offset);
         // The keys under a broken header belong to no section, up to the next header.
-        let next_header = self.text[line.end..].find("\n[").map_or(self.text.len(), |len| line.end + len + 1);
-        let end = if self.text[line.clone()].trim_start().starts_with('[') { next_header } else { line.end + 1 };
+        let next_header =
+            source.slice(line.end..source.end()).find("\n[").map_or(source.end(), |len| line.end + len + 1);
+        let end = if source.slice(line.clone()).trim_start().starts_with('[') { next_header } else { line.end + 1 };
         self.broken.push(line.start..end);
     }
 
     fn is_broken(&self, offset: usize) -> bool {
         self.broken.iter().any(|range| range.contains(&offset))
-    }
-
-    fn line_of(&self, offset: usize) -> Range<usize> {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let end = self.text[start..].find('\n').map_or(self.text.len(), |len| start + len);
-        start..end
     }
 
     fn error(&mut self, offset: usize, message: impl Into<String>) {
@@ -96,7 +81,7 @@ impl<'t> Reading<'t> {
 
     /// A path relative to the file, as somebody has to write it who is where this program is.
     pub(super) fn beside(&self, path: &str) -> PathBuf {
-        self.dir.join(path)
+        self.sources.first().dir.join(path)
     }
 
     /// Notes an error at the value of `key`; if the file does not give it, at its section; else at the start of the file.
@@ -123,9 +108,9 @@ impl<'t> Reading<'t> {
     pub(super) fn finish<T>(self, value: T) -> Result<(T, Places), ConfigErrors> {
         if self.errors.is_empty() {
             let offsets = self.places.into_iter().map(|(name, place)| (name, place.offset));
-            return Ok((value, Places::of_text(&self.path, self.text, offsets)));
+            return Ok((value, Places::of_sources(self.sources, offsets)));
         }
-        Err(ConfigErrors::of_text(&self.path, self.text, self.errors))
+        Err(ConfigErrors::of_sources(self.sources, self.errors))
     }
 }
 
@@ -193,12 +178,18 @@ impl<'r, 't> Section<'r, 't> {
     pub(super) fn optional<T>(
         &mut self,
         key: &'static str,
-        parse: impl FnOnce(&DeValue<'t>) -> Result<T, String>,
+        parse: impl Fn(&DeValue<'t>) -> Result<T, String>,
     ) -> Option<T> {
         let value = self.value(key)?;
         let offset = value.span().start;
         let name = self.full_name(key);
-        match parse(value.get_ref()) {
+        let source = self.reading.sources.at(offset);
+        let parsed = parse(value.get_ref()).or_else(|message| {
+            // Nobody puts quotes around the value of a variable, so 10 may be a string too.
+            let text = (source.is_variable() && !value.get_ref().is_str()).then_some(source.text.as_str());
+            text.and_then(|text| parse(&DeValue::String(text.into())).ok()).ok_or(message)
+        });
+        match parsed {
             Ok(parsed) => {
                 self.reading.places.insert(name, Place { offset, good: true });
                 Some(parsed)
@@ -273,10 +264,11 @@ impl<'r, 't> Section<'r, 't> {
         self.optional(key, |value| values::parse_text(value, bytes_max))
     }
 
-    /// A path, relative to the folder of the file.
+    /// A path, relative to the folder of the file that says it; in a variable, to the folder that the program is in.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
-        let dir = self.reading.dir.clone();
-        self.optional(key, |value| values::parse_path(value, &dir))
+        let sources = self.reading.sources;
+        let dir = self.value(key).map(|value| sources.at(value.span().start).dir.as_path()).unwrap_or(Path::new(""));
+        self.optional(key, |value| values::parse_path(value, dir))
     }
 
     /// A list that is neither empty nor longer than `len_max`, each of whose elements `parse` reads. Every wrong element is an error of its own.

@@ -194,6 +194,12 @@ fn client_certificates_have_an_authority(listener: &Listener, at: &dyn Fn(&str) 
     if !reading.good(&[&ca, &verify]) {
         return;
     }
+    let crl = at("tls.crl");
+    if tls.crl.is_some() && tls.verify == Verify::None && reading.good(&[&crl]) {
+        let message =
+            "crl: is not used unless clients are asked for a certificate; add verify = \"require\" or \"optional\"";
+        reading.error_at(&crl, message);
+    }
     match (&tls.ca, tls.verify) {
         (None, Verify::Optional | Verify::Require) => {
             reading.error_at(&verify, "verify: needs ca, the authorities that client certificates must come from");

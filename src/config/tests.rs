@@ -116,7 +116,7 @@ fn every_key_is_read() {
          [[listener]]\nname = 'a'\nprotocol = 'ws'\nbind = '[::]:9001'\npath = '/p'\nallow_anonymous = false\n\
          max_connections = 7\nxff = 'off'\nallowed_origins = ['*', 'https://A.example']\nping_interval = '5s'\n\
          max_server_keepalive = '1m'\nhandshake_timeout = '1s'\nconnect_timeout = '2s'\nprotocol_versions = [5, 4]\n\
-         tls = { cert = 'c', key = 'k', ca = 'ca', verify = 'optional', min_version = '1.3' }\nacl = { file = 'own' }\n\
+         tls = { cert = 'c', key = 'k', ca = 'ca', crl = 'crl', verify = 'optional', min_version = '1.3' }\nacl = { file = 'own' }\n\
          [mqtt]\nmax_packet_size = '1KiB'\nmax_inflight = 1\nreceive_maximum = 2\nmax_queued_messages = 3\n\
          max_queued_bytes = 4096\nqueue_full = 'disconnect'\nqueue_qos0 = true\nsession_expiry_max = 'never'\n\
          retain_available = false\nretained_max_messages = 0\nretained_max_bytes = 5\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
@@ -141,6 +141,7 @@ fn every_key_is_read() {
                 cert: "dir/c".into(),
                 key: "dir/k".into(),
                 ca: Some("dir/ca".into()),
+                crl: Some("dir/crl".into()),
                 verify: Verify::Optional,
                 min_version: TlsVersion::V1_3,
             }),
@@ -548,6 +549,13 @@ fn timers_and_limits_that_contradict_are_refused() {
     // A cap for all that is shorter than what nobody wrote down is no contradiction.
     good("[mqtt]\nmax_keepalive = 10\n");
     good(&ws("ping_interval = '10m'\nmax_server_keepalive = 'off'"));
+}
+
+#[test]
+fn lists_of_withdrawn_certificates_need_certificates() {
+    let unused = error(&listener("tls = { cert = 'c', key = 'k', crl = 'l' }"));
+    assert!(unused.starts_with("3:39: crl: is not used unless clients are asked for a certificate"), "{unused}");
+    good(&listener("tls = { cert = 'c', key = 'k', ca = 'a', crl = 'l', verify = 'require' }"));
 }
 
 #[test]

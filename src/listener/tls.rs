@@ -3,8 +3,14 @@
 //! [`TlsReload`] owns the files' last good state as one `ServerConfig`, swapped as a whole: certificate, key and authorities always fit
 //! together, connections that are open keep what they began with, and a broken or half-written set of files changes nothing.
 //!
+<<<<<<< HEAD
 //! Session tickets outlive a reload, and in a cluster are good on every node (`tickets`), so that a renewed certificate does not cost a whole fleet full handshakes. Where client certificates
 //! are asked for there are none: a resumed session is not verified again, and would outlive the withdrawal of its certificate.
+=======
+//! Session tickets outlive a reload, so that a renewed certificate does not cost a whole fleet full handshakes. Where client certificates
+//! are asked for there are none: a resumed session is not verified again, and would outlive the withdrawal of its certificate. With lists of what was withdrawn, only the
+//! client's own certificate is looked up; one that no list speaks for is refused, and so is everybody when a list has run out.
+>>>>>>> config2
 //!
 //! The tests to read first: `listener::tests::tls`.
 
@@ -25,7 +31,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::pem::{Error as PemError, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -50,6 +56,10 @@ pub enum TlsError {
     File { path: PathBuf, cause: PemError },
     #[error("{}: no certificate in it", .0.display())]
     NoCertificate(PathBuf),
+    #[error("{}: no list of withdrawn certificates in PEM in it", .0.display())]
+    NoList(PathBuf),
+    #[error("{}: {cause}", path.display())]
+    List { path: PathBuf, cause: rustls::server::VerifierBuilderError },
     #[error("{}: {cause}", path.display())]
     Authority { path: PathBuf, cause: rustls::Error },
     #[error("verify asks for client certificates, and no ca says from whom")]
@@ -84,6 +94,7 @@ impl TlsError {
     pub fn key(&self, files: &Tls) -> Option<&'static str> {
         let path = match self {
             Self::File { path, .. } | Self::NoCertificate(path) | Self::Authority { path, .. } => path,
+            Self::NoList(path) | Self::List { path, .. } => path,
             Self::Pair { key, .. } => key,
             _ => return None,
         };
@@ -91,6 +102,8 @@ impl TlsError {
             Some("key")
         } else if *path == files.cert {
             Some("cert")
+        } else if files.crl.as_ref() == Some(path) {
+            Some("crl")
         } else {
             Some("ca")
         }
@@ -239,7 +252,8 @@ fn look(files: &Tls) -> Vec<Look> {
             inode: 0,
         },
     };
-    [Some(&files.cert), Some(&files.key), files.ca.as_ref()].into_iter().flatten().map(|path| one(path)).collect()
+    let paths = [Some(&files.cert), Some(&files.key), files.ca.as_ref(), files.crl.as_ref()];
+    paths.into_iter().flatten().map(|path| one(path)).collect()
 }
 
 fn read(
@@ -298,7 +312,24 @@ fn verifier(files: &Tls, provider: &Arc<CryptoProvider>) -> Result<Option<Arc<dy
         Verify::Require => builder,
         Verify::Optional | Verify::None => builder.allow_unauthenticated(),
     };
-    Ok(Some(builder.build()?))
+    let Some(path) = &files.crl else {
+        return Ok(Some(builder.build()?));
+    };
+    // Who asks for lists wants to know of every client: one that no list speaks for, or whose list has run out, is refused.
+    let builder =
+        builder.with_crls(withdrawn(path)?).only_check_end_entity_revocation().enforce_revocation_expiration();
+    Ok(Some(builder.build().map_err(|cause| match cause {
+        cause @ rustls::server::VerifierBuilderError::InvalidCrl(_) => TlsError::List { path: path.clone(), cause },
+        other => other.into(),
+    })?))
+}
+
+/// The lists of withdrawn certificates in a file: at least one.
+fn withdrawn(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let file = |cause| TlsError::File { path: path.to_owned(), cause };
+    let lists = CertificateRevocationListDer::pem_file_iter(path).map_err(file)?;
+    let lists = lists.collect::<Result<Vec<_>, _>>().map_err(file)?;
+    if lists.is_empty() { Err(TlsError::NoList(path.to_owned())) } else { Ok(lists) }
 }
 
 /// The stream of a TLS connection behind its handshake.

@@ -241,6 +241,10 @@ impl Drop for Broker {
 /// Starts the program on a thread that lives as long as it does.
 fn spawn(config: &Path, environment: &[(String, OsString)], log: Log) -> Child {
     let mut command = Command::new(program::path());
+    // What the tests are told by variables is no configuration of the broker.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HOLDFAST_")) {
+        command.env_remove(name);
+    }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.arg("serve").arg("--config").arg(config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

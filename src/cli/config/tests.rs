@@ -4,7 +4,7 @@ use super::*;
 
 fn checked(file: Option<&Path>) -> (u8, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = check(file, &mut out, &mut err).unwrap();
+    let code = check(file, &Environment::default(), &mut out, &mut err).unwrap();
     (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
@@ -26,6 +26,60 @@ fn a_good_file_is_code_0_and_shows_what_it_opens() {
         out.contains("a.toml: good\n  tcp  mqtt://127.0.0.1:1884  anonymous\n  ws  ws://0.0.0.0:8083/m  anonymous\n"),
         "{out}"
     );
+}
+
+#[test]
+fn errors_are_told_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    let told = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let mut out = Vec::new();
+        let code = check_json(Some(&path), &Environment::of([("HOLDFAST_MQTT__MAX_INFLIGHT", "7")]), &mut out).unwrap();
+        (code, serde_json::from_slice::<serde_json::Value>(&out).unwrap())
+    };
+    let (code, good) = told("[mqtt]\n");
+    assert_eq!((code, good["good"].as_bool(), good["errors"].as_array().map(Vec::len)), (DONE, Some(true), Some(0)));
+    let (code, wrong) = told("\n[mqtt]\nmax_inflght = 1\n[auth]\npassword_file = 5\n");
+    assert_eq!(
+        (code, wrong["good"].as_bool(), wrong["errors"].as_array().map(Vec::len)),
+        (USAGE, Some(false), Some(2))
+    );
+    let first = &wrong["errors"][0];
+    assert_eq!((first["line"].as_u64(), first["column"].as_u64()), (Some(3), Some(1)));
+    assert_eq!(first["file"].as_str(), path.to_str());
+    assert!(first["message"].as_str().unwrap().contains("did you mean \"max_inflight\"?"), "{wrong}");
+    let (code, file) = told("[auth]\npassword_file = 'absent'\n");
+    assert!(code == USAGE && file["errors"][0]["message"].as_str().unwrap().contains("holdfast passwd"), "{file}");
+}
+
+#[test]
+fn keys_are_shown_with_their_origin() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    std::fs::write(&path, "include = ['b.toml']\n[mqtt]\nmax_inflight = 7\n").unwrap();
+    std::fs::write(dir.path().join("b.toml"), "[sys]\ninterval = 'off'\n").unwrap();
+    let environment = Environment::of([("HOLDFAST_NODE__NAME", "n1")]);
+    let shown = |effective, origin| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = show(Some(&path), &environment, (effective, origin), (&mut out, &mut err)).unwrap();
+        assert_eq!((code, err.len()), (DONE, 0));
+        String::from_utf8(out).unwrap().replace(&format!("{}/", dir.path().display()), "")
+    };
+    assert_eq!(
+        shown(false, false),
+        "include = ['b.toml']\nnode.name = \"n1\"\nmqtt.max_inflight = 7\nsys.interval = 'off'\n"
+    );
+    let all = shown(true, true);
+    for line in [
+        "node.name = \"n1\"  # environment HOLDFAST_NODE__NAME\n",
+        "mqtt.max_inflight = 7  # a.toml:3\n",
+        "sys.interval = 'off'  # b.toml:2\n",
+        "mqtt.max_queued_messages = 10_000  # default\n",
+        "listener[1].ping_interval = \"25s\"  # default\n",
+    ] {
+        assert!(all.contains(line), "{line}{all}");
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SerialNumber};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -46,6 +49,27 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// The list of the serial numbers that it has withdrawn, from the start of that year to the start of the other one.
+    fn withdraws(&self, serials: &[u64], from: i32, until: i32) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(from, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(from, 1, 1),
+            next_update: date_time_ymd(until, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+}
+
 /// The TLS files of a listener.
 pub(super) struct Files {
     folder: tempfile::TempDir,
@@ -73,6 +97,7 @@ impl Files {
             cert: self.path("cert.pem"),
             key: self.path("key.pem"),
             ca: (verify != Verify::None).then(|| self.path("ca.pem")),
+            crl: None,
             verify,
             min_version: TlsVersion::V1_2,
         }
@@ -288,6 +313,40 @@ fn authorities_change_for_new_connections() {
         assert!(open(&mut rig, &with(&old), "b").await.is_err());
         open(&mut rig, &with(&new), "c").await.unwrap();
         speak(&mut peer, &mut greeted).await;
+    });
+}
+
+/// A certificate that was withdrawn opens nothing from the reload on; lists that are broken, or speak for nobody, let nobody new in.
+#[test]
+fn withdrawn_certificates_are_refused_for_new_connections() {
+    run(async {
+        let (authority, stranger) = (Authority::new(), Authority::new());
+        let files = Files::new(&authority);
+        let list = files.path("list.pem");
+        std::fs::write(&list, authority.withdraws(&[99], 2020, 2090)).unwrap();
+        let tls = Tls { crl: Some(list.clone()), ..files.tls(Verify::Require) };
+        let mut rig = Rig::start(Protocol::Mqtt, |config| config.tls = Some(tls.clone()));
+        let (one, other) = (authority.leaf(10), authority.leaf(11));
+        let with = |identity| Client { identity: Some(identity), ..Client::default() }.connector(&authority);
+        let (mut peer, mut greeted) = open(&mut rig, &with(&one), "a").await.unwrap();
+        open(&mut rig, &with(&other), "b").await.unwrap();
+        std::fs::write(&list, authority.withdraws(&[10], 2020, 2090)).unwrap();
+        let reload = rig.tls.clone().unwrap();
+        reload.reload().unwrap();
+        assert!(open(&mut rig, &with(&one), "c").await.is_err());
+        open(&mut rig, &with(&other), "d").await.unwrap();
+        speak(&mut peer, &mut greeted).await;
+        for broken in ["", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
+            std::fs::write(&list, broken).unwrap();
+            assert_eq!(reload.reload().unwrap_err().key(&tls), Some("crl"), "{broken:?}");
+            assert!(open(&mut rig, &with(&one), "e").await.is_err(), "what was read before stays in use");
+            open(&mut rig, &with(&other), "f").await.unwrap();
+        }
+        for useless in [stranger.withdraws(&[1], 2020, 2090), authority.withdraws(&[10], 2020, 2021)] {
+            std::fs::write(&list, useless).unwrap();
+            reload.reload().unwrap();
+            assert!(open(&mut rig, &with(&other), "g").await.is_err());
+        }
     });
 }
 
