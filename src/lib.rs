@@ -11,7 +11,7 @@
 //! | 2 | [`mqtt`] | the codec of MQTT 3.1, 3.1.1 and 5.0; the message at rest |
 //! | 3 | [`session`] [`retained`] [`cluster`] | the session machine; the retained messages; what nodes owe one another |
 //! | 4 | [`subscriptions`] [`access`] [`config`] [`journal`] [`byte_stream`] | who wants a topic; who may connect and do what; what the operator said; what is written to disk, as bytes and as lines of text; a connection, whatever carries it |
-//! | 5 | [`link`] | the connections between nodes |
+//! | 5 | [`link`] [`admission`] | the connections between nodes; who may connect now |
 //! | 6 | [`shard`] | the event loop of one core |
 //! | 7 | [`listener`] [`admin`] | sockets, TLS, WebSocket, CONNECT; health, metrics and commands over HTTP |
 //! | 8 | [`node`] | start and recovery, supervision, end |
@@ -55,6 +55,7 @@
 //!    answers that waited for it leave with the next turn.
 pub mod access;
 pub mod admin;
+pub mod admission;
 pub mod byte_stream;
 pub mod cli;
 pub mod cluster;

@@ -6,6 +6,7 @@ use super::view;
 use super::{Exposition, Kind};
 use crate::access::Method;
 use crate::access::acl::Action;
+use crate::admission::RateKind;
 use crate::metrics::{
     AuthCounts, AuthResult, CloseReason, DropReason, Metrics, PACKETS, RefusalGroup, Refusals, STAGES, ShardMetrics,
 };
@@ -213,6 +214,12 @@ pub fn listeners(out: &mut Exposition, listeners: &[&ListenerState], refusals: &
     out.family("connections_rejected_total", Counter, "Connections that were refused before they had a session.");
     for group in RefusalGroup::ALL {
         out.sample(&[("reason", group.label())], refusals.get(group) as f64);
+    }
+    if let Some(listener) = listeners.first() {
+        out.family("rate_limited_total", Counter, "What was refused because it came too fast, by whose rate.");
+        for kind in RateKind::ALL {
+            out.sample(&[("kind", kind.label())], listener.node.limited(kind) as f64);
+        }
     }
     let mut each = |name, kind, help, value: fn(&ListenerState) -> u64| {
         out.family(name, kind, help);

@@ -8,6 +8,8 @@ use toml::de::DeValue;
 
 use super::acl::{LISTENER_KEYS, ListenerAcl};
 use super::auth::{self, Auth, ListenerAuth};
+use super::cidr::Cidr;
+use super::limits::Rate;
 use super::mqtt::Mqtt;
 use super::reading::Section;
 use super::values::{expected, parse_integer};
@@ -22,6 +24,11 @@ pub(super) const KEYS: &[&str] = &[
     "acl",
     "auth",
     "max_connections",
+    "max_conn_rate",
+    "max_conn_rate_per_ip",
+    "proxy_protocol",
+    "trusted_proxies",
+    "xff",
     "allowed_origins",
     "ping_interval",
     "max_server_keepalive",
@@ -33,7 +40,10 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) const TLS_KEYS: &[&str] = &["cert", "key", "ca", "crl", "verify", "min_version"];
 
 /// Keys that mean something on a WebSocket listener only.
-const WS_KEYS: &[&str] = &["path", "allowed_origins", "ping_interval"];
+const WS_KEYS: &[&str] = &["path", "allowed_origins", "ping_interval", "xff"];
+
+/// Most ranges of addresses of proxies.
+const PROXIES_MAX: usize = 256;
 
 /// Where 25 s come from: the proxies of the field drop a silent connection after 30 s at the earliest.
 const PING_INTERVAL: Duration = Duration::from_secs(25);
@@ -63,6 +73,16 @@ pub struct Listener {
     pub acl: Option<ListenerAcl>,
     /// Most connections at one time. 1 to 10,000,000.
     pub max_connections: usize,
+    /// Most new connections. `None`: no limit.
+    pub max_conn_rate: Option<Rate>,
+    /// Most new connections of one address; of IPv6, of one /64. `None`: no limit.
+    pub max_conn_rate_per_ip: Option<Rate>,
+    /// Whether the connections of `trusted_proxies` begin with a PROXY header, which says whose they are.
+    pub proxy_protocol: ProxyProtocol,
+    /// Who may say whom it speaks for. Empty: nobody.
+    pub trusted_proxies: Vec<Cidr>,
+    /// WebSocket: which header field of the upgrade says it, where a trusted proxy sends no PROXY header.
+    pub xff: ForwardedHeader,
     /// WebSocket: which `Origin` a browser may come from: `same` (the host that the browser connects to, any port), `*` (any), or one such as
     /// `https://app.example`. A request without an Origin is no browser and passes.
     pub allowed_origins: Vec<String>,
@@ -85,6 +105,30 @@ pub enum Protocol {
     Mqtt,
     /// MQTT in WebSocket frames (MQTT 5.0, chapter 6).
     Ws,
+}
+
+/// Whether a connection of a trusted proxy begins with a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// There is none.
+    Off,
+    /// The text form.
+    V1,
+    /// The binary form.
+    V2,
+    /// Either.
+    Auto,
+}
+
+/// The header field by which a proxy says from where a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// None is read.
+    Off,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
 }
 
 /// TLS of one listener. The files are read by the listener, not by the configuration.
@@ -137,6 +181,11 @@ impl Listener {
             auth: None,
             acl: None,
             max_connections: 1_000_000,
+            max_conn_rate: None,
+            max_conn_rate_per_ip: None,
+            proxy_protocol: ProxyProtocol::Off,
+            trusted_proxies: Vec::new(),
+            xff: ForwardedHeader::XForwardedFor,
             allowed_origins: vec!["same".to_owned()],
             ping_interval: PING_INTERVAL,
             max_server_keepalive: (protocol == Protocol::Ws).then_some(WS_SERVER_KEEPALIVE),
@@ -210,6 +259,11 @@ impl Listener {
             auth,
             acl,
             max_connections: section.integer("max_connections", default.max_connections, 1..=10_000_000),
+            max_conn_rate: section.rate("max_conn_rate"),
+            max_conn_rate_per_ip: section.rate("max_conn_rate_per_ip"),
+            proxy_protocol: section.choice("proxy_protocol", default.proxy_protocol, &PROXY_PROTOCOLS),
+            trusted_proxies: read_proxies(section),
+            xff: section.choice("xff", default.xff, &FORWARDED_HEADERS),
             allowed_origins: section.list("allowed_origins", default.allowed_origins, 1024, parse_origin),
             ping_interval: section.duration("ping_interval", default.ping_interval, second..=3600 * second),
             max_server_keepalive: read_server_keepalive(section, default.max_server_keepalive),
@@ -219,6 +273,27 @@ impl Listener {
             ..Listener::new(default.name, protocol, bind)
         }
     }
+}
+
+const PROXY_PROTOCOLS: [(&str, ProxyProtocol); 4] =
+    [("off", ProxyProtocol::Off), ("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2), ("auto", ProxyProtocol::Auto)];
+
+const FORWARDED_HEADERS: [(&str, ForwardedHeader); 3] = [
+    ("off", ForwardedHeader::Off),
+    ("x-forwarded-for", ForwardedHeader::XForwardedFor),
+    ("forwarded", ForwardedHeader::Forwarded),
+];
+
+fn read_proxies(section: &mut Section<'_, '_>) -> Vec<Cidr> {
+    if !section.given("trusted_proxies") {
+        return Vec::new();
+    }
+    const EXPECTED: &str = "an address or a range such as \"10.0.0.0/8\"";
+    let parse = |value: &DeValue<'_>| {
+        let text = value.as_str().ok_or_else(|| expected(EXPECTED, value))?;
+        text.parse().map_err(|()| format!("expected {EXPECTED}"))
+    };
+    section.list("trusted_proxies", Vec::new(), PROXIES_MAX, parse)
 }
 
 fn scheme(protocol: Protocol, tls: bool) -> &'static str {

@@ -17,10 +17,12 @@
 mod acl;
 mod admin;
 mod auth;
+mod cidr;
 mod cluster;
 mod environment;
 mod errors;
 mod flapping;
+mod limits;
 mod listener;
 mod log;
 mod mqtt;
@@ -43,11 +45,13 @@ use std::path::Path;
 pub use acl::{Acl, DenyAction, ListenerAcl, NoMatch};
 pub use admin::Admin;
 pub use auth::{Auth, Authenticator, Cert, CertName, Jwt, ListenerAuth, TokenFrom};
+pub use cidr::Cidr;
 pub use cluster::{Cluster, ClusterTimers, ClusterTls};
 pub use environment::{Environment, names as variable_names};
 pub use errors::{ConfigError, ConfigErrors, Origin, Places};
 pub use flapping::{Flapping, FlappingAction};
-pub use listener::{Listener, Protocol, Tls, TlsVersion, Verify};
+pub use limits::{Limits, Rate};
+pub use listener::{ForwardedHeader, Listener, Protocol, ProxyProtocol, Tls, TlsVersion, Verify};
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
 pub use node::Node;
@@ -69,6 +73,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("listener", listener::KEYS),
     ("listener.tls", listener::TLS_KEYS),
     ("mqtt", mqtt::KEYS),
+    ("limits", limits::KEYS),
     ("auth", auth::KEYS),
     ("listener.auth", auth::LISTENER_KEYS),
     ("auth.jwt", auth::JWT_KEYS),
@@ -87,8 +92,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
 
 /// The keys of the file's top level: the sections, and the files that it includes.
 const TOP_KEYS: &[&str] = &[
-    "include", "node", "listener", "mqtt", "auth", "acl", "flapping", "storage", "cluster", "log", "sys", "shutdown",
-    "admin",
+    "include", "node", "listener", "mqtt", "limits", "auth", "acl", "flapping", "storage", "cluster", "log", "sys",
+    "shutdown", "admin",
 ];
 
 /// Everything that a node is told before it starts.
@@ -100,6 +105,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// `[mqtt]`: limits and capabilities of the protocol.
     pub mqtt: Mqtt,
+    /// `[limits]`: what the node and each client may use.
+    pub limits: Limits,
     /// `[auth]`: how clients prove who they are.
     pub auth: Auth,
     /// `[acl]`: what clients may do.
@@ -128,6 +135,7 @@ impl Config {
             node: Node::default(),
             listeners: Listener::on_loopback(),
             mqtt: Mqtt::default(),
+            limits: Limits::default(),
             auth: Auth::default(),
             acl: Acl::default(),
             flapping: Flapping::default(),
@@ -202,6 +210,7 @@ impl Config {
         let node = top.section("node", node::KEYS, Node::read).unwrap_or_default();
         let listeners = top.sections("listener", listener::KEYS, Listener::read).unwrap_or_else(Listener::on_loopback);
         let mqtt = top.section("mqtt", mqtt::KEYS, Mqtt::read).unwrap_or_default();
+        let limits = top.section("limits", limits::KEYS, Limits::read).unwrap_or_default();
         let auth = top.section("auth", auth::KEYS, Auth::read).unwrap_or_default();
         let acl = top.section("acl", acl::KEYS, Acl::read).unwrap_or_default();
         let flapping = top.section("flapping", flapping::KEYS, Flapping::read).unwrap_or_default();
@@ -211,7 +220,7 @@ impl Config {
         let sys = top.section("sys", sys::KEYS, Sys::read).unwrap_or_default();
         let shutdown = top.section("shutdown", shutdown::KEYS, Shutdown::read).unwrap_or_default();
         let admin = top.section("admin", admin::KEYS, Admin::read).unwrap_or_default();
-        Config { node, listeners, mqtt, auth, acl, flapping, storage, cluster, log, sys, shutdown, admin }
+        Config { node, listeners, mqtt, limits, auth, acl, flapping, storage, cluster, log, sys, shutdown, admin }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, ClusterTimers};
-use super::listener::{Listener, Protocol, Verify};
+use super::listener::{Listener, Protocol, ProxyProtocol, Verify};
 use super::reading::Reading;
 use super::units::show_duration;
 use super::{Admin, Config, Mqtt, Storage};
@@ -26,6 +26,7 @@ pub(super) fn check(config: &Config, reading: &mut Reading<'_>) {
         let at = |key: &str| format!("listener[{index}].{key}");
         someone_can_log_in(config, listener, &at, reading);
         client_certificates_have_an_authority(listener, &at, reading);
+        proxies_are_named(listener, &at, reading);
         keep_alive_caps_agree(&config.mqtt, listener, &at, reading);
         pings_come_before_keep_alive_ends(&config.mqtt, listener, &at, reading);
         differs_from_those_before(config, index, &at, reading);
@@ -209,6 +210,17 @@ fn client_certificates_have_an_authority(listener: &Listener, at: &dyn Fn(&str) 
             reading.error_at(&ca, message);
         }
         _ => {}
+    }
+}
+
+/// A PROXY header is believed only from a proxy that is named: without one it would be believed from nobody, or from everybody.
+fn proxies_are_named(listener: &Listener, at: &dyn Fn(&str) -> String, reading: &mut Reading<'_>) {
+    let (protocol, proxies) = (at("proxy_protocol"), at("trusted_proxies"));
+    let named = !listener.trusted_proxies.is_empty() || listener.proxy_protocol == ProxyProtocol::Off;
+    if !named && reading.good(&[&protocol, &proxies]) {
+        let message = "proxy_protocol: needs trusted_proxies, the addresses that may say whose connection it is, such as\n\
+            \x20     trusted_proxies = [\"10.0.0.0/8\"]";
+        reading.error_at(&protocol, message);
     }
 }
 

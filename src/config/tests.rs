@@ -114,14 +114,14 @@ fn every_key_is_read() {
     let config = good(
         "[node]\nname = 'n1'\ndata_dir = '/data'\nshards = 2\n\
          [[listener]]\nname = 'a'\nprotocol = 'ws'\nbind = '[::]:9001'\npath = '/p'\nallow_anonymous = false\n\
-         max_connections = 7\nallowed_origins = ['*', 'https://A.example']\nping_interval = '5s'\n\
+         max_connections = 7\nxff = 'off'\nallowed_origins = ['*', 'https://A.example']\nping_interval = '5s'\n\
          max_server_keepalive = '1m'\nhandshake_timeout = '1s'\nconnect_timeout = '2s'\nprotocol_versions = [5, 4]\n\
          tls = { cert = 'c', key = 'k', ca = 'ca', crl = 'crl', verify = 'optional', min_version = '1.3' }\nacl = { file = 'own' }\n\
          [mqtt]\nmax_packet_size = '1KiB'\nmax_inflight = 1\nreceive_maximum = 2\nmax_queued_messages = 3\n\
          max_queued_bytes = 4096\nqueue_full = 'disconnect'\nqueue_qos0 = true\nsession_expiry_max = 'never'\n\
          retain_available = false\nretained_max_messages = 0\nretained_max_bytes = 5\nmax_topic_levels = 5\ntopic_alias_max = 0\n\
          max_keepalive = 600\nkeepalive_backoff = 2\nmax_subscriptions = 6\nmax_client_id_bytes = 23\n\
-         [auth]\npassword_file = 'pw'\n\
+         [limits]\nmax_connections = 9\n[auth]\npassword_file = 'pw'\n\
          [acl]\nfile = 'acl'\nno_match = 'allow'\ndeny_action = 'disconnect'\nmax_broad_subscriptions = 7\n\
          [flapping]\nenabled = false\nwindow = '10s'\nmax_count = 4\naction = 'ban'\nban_time = '1h'\n\
          [storage]\ndurability = 'memory'\nfsync = 'batch'\non_corruption = 'quarantine'\nmax_bytes = '1GB'\n\
@@ -149,6 +149,11 @@ fn every_key_is_read() {
             auth: None,
             acl: Some(ListenerAcl { file: Some("dir/own".into()), no_match: None }),
             max_connections: 7,
+            max_conn_rate: None,
+            max_conn_rate_per_ip: None,
+            proxy_protocol: ProxyProtocol::Off,
+            trusted_proxies: Vec::new(),
+            xff: ForwardedHeader::Off,
             allowed_origins: vec!["*".into(), "https://a.example".into()],
             ping_interval: secs(5),
             max_server_keepalive: Some(secs(60)),
@@ -175,6 +180,7 @@ fn every_key_is_read() {
             max_subscriptions: 6,
             max_client_id_bytes: 23,
         },
+        limits: Limits { max_connections: Some(9), max_conn_rate: None },
         auth: Auth { password_file: Some("dir/pw".into()), ..Auth::default() },
         acl: Acl {
             file: Some("dir/acl".into()),
@@ -649,4 +655,37 @@ fn the_admin_port_is_on_loopback_off_or_behind_a_token() {
     }
     let error = error("[[listener]]\nbind = '127.0.0.1:18083'\n");
     assert!(error.starts_with("2:8: bind: 127.0.0.1:18083 is the address of the admin port"), "{error}");
+}
+
+#[test]
+fn limits_are_read_as_they_are_written() {
+    let config = good(
+        "[limits]\nmax_connections = 5\nmax_conn_rate = '1MB/m'\n\
+         [[listener]]\nbind = '127.0.0.1:1883'\nmax_conn_rate = '500/s'\nmax_conn_rate_per_ip = '20/m'\n\
+         proxy_protocol = 'auto'\ntrusted_proxies = ['10.0.0.0/8', '::1']\n",
+    );
+    let rate = |amount, secs| Some(Rate { amount, per: Duration::from_secs(secs) });
+    assert_eq!(config.limits, Limits { max_connections: Some(5), max_conn_rate: rate(1_000_000, 60) });
+    let listener = &config.listeners[0];
+    assert_eq!((listener.max_conn_rate, listener.max_conn_rate_per_ip), (rate(500, 1), rate(20, 60)));
+    assert_eq!(listener.proxy_protocol, ProxyProtocol::Auto);
+    assert!(listener.trusted_proxies[0].contains([10, 1, 1, 1].into()));
+    assert_eq!(good("[limits]\nmax_connections = 'off'\nmax_conn_rate = 'off'").limits, Limits::default());
+}
+
+#[test]
+fn wrong_limits_are_errors_that_name_their_key() {
+    let of_listener = |line: &str| listener(line);
+    let table = [
+        ("[limits]\nmax_conn_rate = '1000'".to_owned(), "max_conn_rate: expected a rate"),
+        ("[limits]\nmax_conn_rate = '0/s'".to_owned(), "max_conn_rate: must be from 1"),
+        ("[limits]\nmax_conn_rate = '5/w'".to_owned(), "max_conn_rate: expected a rate"),
+        ("[limits]\nmax_connections = 0".to_owned(), "max_connections: must be from 1"),
+        (of_listener("proxy_protocol = 'v2'"), "proxy_protocol: needs trusted_proxies"),
+        (of_listener("trusted_proxies = ['10.0.0.0/64']"), "trusted_proxies: expected an address"),
+        (of_listener("xff = 'off'"), "xff: means something only where"),
+    ];
+    for (text, expected) in table {
+        assert!(error(&text).contains(expected), "{text}: {}", error(&text));
+    }
 }

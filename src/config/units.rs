@@ -6,7 +6,7 @@ use std::time::Duration;
 /// (MQTT 5.0, 3.1.2.11.2).
 pub const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-const DURATION_UNITS: &[(&str, u64)] = &[
+pub(super) const DURATION_UNITS: &[(&str, u64)] = &[
     ("ms", 1),
     ("s", 1000),
     ("m", 60 * 1000),

@@ -83,6 +83,11 @@ impl Secret {
         proof
     }
 
+    /// A key for this purpose alone, the same on every node.
+    pub fn derive(&self, purpose: &str, name: &str) -> [u8; PROOF_BYTES] {
+        self.prove(&[b"holdfast key", purpose.as_bytes(), name.as_bytes()])
+    }
+
     /// Whether `proof` is that of these parts. Takes as long for a proof that is nearly right as for any other.
     pub(super) fn accepts(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&self.prove(parts), proof).is_ok()

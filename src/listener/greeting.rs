@@ -28,6 +28,8 @@ pub(super) struct Rules<'a> {
     pub mqtt: &'a config::Mqtt,
     /// The listener is full.
     pub over_limit: bool,
+    /// It came faster than connections may.
+    pub too_fast: bool,
 }
 
 /// What the bytes received so far are.
@@ -127,7 +129,10 @@ fn check(connect: &Connect<'_>, rules: &Rules<'_>) -> Result<(), (ReasonCode, &'
         return Err((ReasonCode::UnsupportedProtocolVersion, "this protocol version is not let in on this listener"));
     }
     if rules.over_limit {
-        return Err((ReasonCode::QuotaExceeded, "max_connections of the listener is reached"));
+        return Err((ReasonCode::QuotaExceeded, "max_connections is reached"));
+    }
+    if rules.too_fast {
+        return Err((ReasonCode::ConnectionRateExceeded, "connections come faster than max_conn_rate allows"));
     }
     if connect.properties.authentication_method().is_some() {
         return Err((ReasonCode::BadAuthenticationMethod, "no authentication method is supported [MQTT-4.12.0-1]"));

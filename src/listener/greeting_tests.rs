@@ -19,7 +19,7 @@ impl Setting {
     }
 
     fn rules(&self) -> Rules<'_> {
-        Rules { listener: &self.listener, mqtt: &self.mqtt, over_limit: self.over_limit }
+        Rules { listener: &self.listener, mqtt: &self.mqtt, over_limit: self.over_limit, too_fast: false }
     }
 
     fn refusal(&self, bytes: &[u8]) -> Refusal {

@@ -19,6 +19,7 @@ pub(super) enum Status {
     NotFound,
     UpgradeRequired,
     HeadersTooLarge,
+    Unavailable,
 }
 
 impl Status {
@@ -29,6 +30,7 @@ impl Status {
             Self::NotFound => "404 Not Found",
             Self::UpgradeRequired => "426 Upgrade Required",
             Self::HeadersTooLarge => "431 Request Header Fields Too Large",
+            Self::Unavailable => "503 Service Unavailable",
         }
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum Cause {
     Accept,
     HardLimit,
     Banned,
+    Rate,
+    Proxy,
     Network,
     /// Refused, or found malformed, with this reason.
     Refused(ReasonCode),
@@ -39,6 +41,8 @@ impl Cause {
             Self::Accept => "accept",
             Self::HardLimit => "hard limit",
             Self::Banned => "banned",
+            Self::Rate => "connection rate",
+            Self::Proxy => "PROXY header",
             Self::Network => "network",
             Self::Refused(reason) => reason.name(),
         }

@@ -4,6 +4,7 @@
 //! accepted it, then handed to the shard of its client id by [`Dispatch::submit`].
 //!
 //! * [`tcp`]: sockets; `foreign` and `http`: clients at the wrong port.
+//! * [`proxy_header`] and `forwarded`: whose connection it is that a trusted proxy brings. `tickets`: TLS sessions that are resumed on any node.
 //! * [`tls`], `upgrade`, `websocket` with `frame_tracker`: the layers. Each turns a stream of bytes into another one, so that nothing behind them knows of frames.
 //! * `greeting`: what a CONNECT must be; `newcomer`: the waiting, with its deadlines; `log_limit`: warnings at a bounded rate.
 //!
@@ -15,12 +16,15 @@
 //! The tests to read first: `tests::tcp`.
 
 mod foreign;
+mod forwarded;
 mod frame_tracker;
 mod greeting;
 mod http;
 mod log_limit;
 mod newcomer;
+pub mod proxy_header;
 pub mod tcp;
+mod tickets;
 pub mod tls;
 mod upgrade;
 mod websocket;
@@ -42,7 +46,7 @@ use tokio::sync::watch;
 
 use crate::access::{Access, Login};
 use crate::byte_stream::{ByteStream, Socket};
-use crate::config::{self, Protocol};
+use crate::config::{self, ForwardedHeader, Protocol, ProxyProtocol};
 use crate::metrics::{RefusalGroup, Refusals};
 use crate::mqtt::Connect;
 use crate::shard::clock::Clock;
@@ -169,16 +173,14 @@ impl<D: Dispatch> Acceptor<D> {
             }
             return;
         };
-        if self.dispatch.is_banned(peer.ip()) {
-            self.listener.counts.refused.fetch_add(1, Ordering::Relaxed);
-            self.refusals.count(RefusalGroup::Banned);
-            if let Some(left_out) = permit(Cause::Banned) {
-                let listener = self.listener.config.name.as_str();
-                tracing::warn!(event = "refused", listener, %peer, left_out, "connection closed: the address is banned");
-            }
-            return;
+        let mut newcomer =
+            Newcomer { slot, peer, proxied_name: None, is_admitted: false, accepted_at: self.clock.now() };
+        if self.says_more(&newcomer) {
+            return self.wait_for(newcomer, socket, Vec::new());
         }
-        let newcomer = Newcomer { slot, peer, accepted_at: self.clock.now() };
+        if let Err(end) = self.admit(&mut newcomer) {
+            return report(self, peer, &end);
+        }
         if self.tls.is_some() || self.listener.config.protocol == Protocol::Ws {
             return self.wait_for(newcomer, socket, Vec::new());
         }
@@ -216,8 +218,35 @@ impl<D: Dispatch> Acceptor<D> {
         tokio::task::spawn_local(welcome(Rc::clone(self), newcomer, socket, early));
     }
 
+    /// Whether the peer is a proxy that is yet to say whose connection it brings.
+    fn says_more(&self, newcomer: &Newcomer) -> bool {
+        let config = &self.listener.config;
+        (config.proxy_protocol != ProxyProtocol::Off || self.reads_forwarded())
+            && self.listener.trusts(newcomer.peer.ip())
+    }
+
+    /// Whether the head of an upgrade may say from where it came.
+    fn reads_forwarded(&self) -> bool {
+        self.listener.config.protocol == Protocol::Ws && self.listener.config.xff != ForwardedHeader::Off
+    }
+
+    /// Whether connections may come so fast from where this one came, once it is known. One that may not is closed, before anything is spent on it; where that is cheap it
+    /// is told so first.
+    fn admit(&self, newcomer: &mut Newcomer) -> Result<(), End> {
+        newcomer.is_admitted = true;
+        if self.dispatch.is_banned(newcomer.peer.ip()) {
+            return Err(End::Banned);
+        }
+        match self.listener.gate.admit(&self.listener.node, newcomer.peer.ip(), newcomer.accepted_at) {
+            Ok(()) => Ok(()),
+            Err(kind) if self.tls.is_some() || !newcomer.slot.refuse() => Err(End::TooFast(kind)),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn rules(&self, slot: &ListenerSlot) -> Rules<'_> {
-        Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit: slot.over_limit() }
+        let (over_limit, too_fast) = (slot.over_limit(), slot.too_fast());
+        Rules { listener: &self.listener.config, mqtt: &self.mqtt, over_limit, too_fast }
     }
 
     fn login<'a>(&'a self, newcomer: &Newcomer, connect: &Connect<'a>, shown: &'a Shown) -> Login<'a> {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
@@ -21,12 +21,14 @@ use super::foreign::{self, Foreign};
 use super::greeting::{self, Refusal, Verdict};
 use super::http::HEAD_BYTES_MAX;
 use super::log_limit::{Cause, permit};
+use super::proxy_header::{self, NoHeader};
 use super::tls::TlsReload;
 use super::upgrade::{self, Judgement};
 use super::websocket::WebSocket;
 use crate::access::{Certificate, Identity};
+use crate::admission::RateKind;
 use crate::byte_stream::{ByteStream, Layered, Socket};
-use crate::config::Protocol;
+use crate::config::{Protocol, ProxyProtocol};
 use crate::metrics::RefusalGroup;
 use crate::mqtt::{Connect, ReasonCode};
 use crate::shard::greeted::{Dispatch, Greeted, ListenerSlot};
@@ -43,7 +45,12 @@ const MESSAGE_BYTES_MIN: usize = 64 * 1024;
 /// A connection that has no shard yet.
 pub(super) struct Newcomer {
     pub slot: ListenerSlot,
+    /// Who came, as far as it is known: the proxy until that has said for whom it speaks.
     pub peer: SocketAddr,
+    /// See [`Greeted::proxied_name`].
+    pub proxied_name: Option<Box<str>>,
+    /// It was asked whether it comes too fast.
+    pub is_admitted: bool,
     /// Milliseconds of the node's clock.
     pub accepted_at: u64,
 }
@@ -70,6 +77,10 @@ pub(super) enum End {
     Foreign(Foreign),
     Upgrade(upgrade::Refusal),
     Refused(Refusal),
+    TooFast(RateKind),
+    /// From a banned address.
+    Banned,
+    Proxy(NoHeader),
 }
 
 /// For the log.
@@ -83,9 +94,15 @@ impl fmt::Display for End {
             Self::Foreign(_) => f.write_str("another protocol"),
             Self::Upgrade(why) => why.fmt(f),
             Self::Refused(refusal) => f.write_str(refusal.what),
+            Self::TooFast(kind) => write!(f, "{TOO_FAST} ({})", kind.label()),
+            Self::Banned => f.write_str(BANNED),
+            Self::Proxy(why) => why.fmt(f),
         }
     }
 }
+
+const BANNED: &str = "connection closed: the address is banned";
+const TOO_FAST: &str = "connection closed: connections come faster than max_conn_rate or max_conn_rate_per_ip allows";
 
 impl From<io::Error> for End {
     fn from(error: io::Error) -> Self {
@@ -100,26 +117,30 @@ pub(super) async fn welcome<D: Dispatch>(
     socket: std::net::TcpStream,
     early: Vec<u8>,
 ) {
-    let peer = newcomer.peer;
-    if let Err(end) = try_welcome(&acceptor, newcomer, socket, early).await {
+    let mut peer = newcomer.peer;
+    if let Err(end) = try_welcome(&acceptor, (newcomer, &mut peer), socket, early).await {
         report(&acceptor, peer, &end);
     }
 }
 
 async fn try_welcome<D: Dispatch>(
     acceptor: &Acceptor<D>,
-    newcomer: Newcomer,
+    (mut newcomer, peer): (Newcomer, &mut SocketAddr),
     socket: std::net::TcpStream,
     early: Vec<u8>,
 ) -> Result<(), End> {
     let socket = TcpStream::from_std(socket)?;
     let mut shown = Shown::default();
-    let mut stream = establish(acceptor, socket, &mut shown).await?;
+    let socket = introduce(acceptor, &mut newcomer, socket).await?;
+    *peer = newcomer.peer;
+    let mut stream = establish(acceptor, &mut newcomer, socket, &mut shown).await?;
+    *peer = newcomer.peer;
     let mut bytes = early;
     let rules = acceptor.rules(&newcomer.slot);
     let reading =
         read_until(&mut stream, &mut bytes, |bytes| !matches!(greeting::judge(bytes, &rules), Verdict::Incomplete));
     let connect_timeout = acceptor.listener.config.connect_timeout;
+    let connect_timeout = if newcomer.slot.too_fast() { connect_timeout.min(FAREWELL) } else { connect_timeout };
     tokio::time::timeout(connect_timeout, reading).await.map_err(|_| End::TimedOut("no CONNECT in time"))??;
     let refusal = match greeting::judge(&bytes, &rules) {
         Verdict::Hello { connect, packet_len } => {
@@ -164,6 +185,7 @@ pub(super) fn submit<D: Dispatch>(
         client_id,
         assigned_client_id,
         peer: newcomer.peer,
+        proxied_name: newcomer.proxied_name,
         listener: newcomer.slot,
         identity,
         accepted_at: newcomer.accepted_at,
@@ -187,9 +209,55 @@ fn remedy<D>(acceptor: &Acceptor<D>, refusal: &Refusal) -> String {
     }
 }
 
+/// Lets a proxy say for whom it speaks, within the deadline for handshakes, and asks whether that one comes too fast.
+async fn introduce<D: Dispatch>(
+    acceptor: &Acceptor<D>,
+    newcomer: &mut Newcomer,
+    mut socket: TcpStream,
+) -> Result<TcpStream, End> {
+    let config = &acceptor.listener.config;
+    if newcomer.is_admitted {
+        return Ok(socket);
+    }
+    if config.proxy_protocol != ProxyProtocol::Off {
+        let reading = Box::pin(read_proxy_header(&mut socket, config.proxy_protocol));
+        let header = tokio::time::timeout(config.handshake_timeout, reading).await;
+        let header = header.map_err(|_| End::TimedOut("no PROXY header in time"))??;
+        newcomer.peer = header.source.unwrap_or(newcomer.peer);
+        newcomer.proxied_name = header.common_name.map(String::into_boxed_str);
+    }
+    if !(acceptor.reads_forwarded() && acceptor.listener.trusts(newcomer.peer.ip())) {
+        acceptor.admit(newcomer)?;
+    }
+    Ok(socket)
+}
+
+/// Reads the header and not a byte more: what is behind it is for TLS, or for the shard.
+async fn read_proxy_header(socket: &mut TcpStream, wanted: ProxyProtocol) -> Result<proxy_header::Header, End> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut seen = [0; proxy_header::HEADER_BYTES_MAX];
+        let kept = bytes.len();
+        let arrived = socket.peek(&mut seen[kept..]).await?;
+        if arrived == 0 {
+            return Err(if kept == 0 { End::Silent } else { End::Left });
+        }
+        seen[..kept].copy_from_slice(&bytes);
+        let parsed = proxy_header::parse(&seen[..kept + arrived], wanted).map_err(End::Proxy)?;
+        // All of an unfinished header is the header's.
+        let len = parsed.as_ref().map_or(kept + arrived, |(_, len)| *len);
+        bytes.resize(len, 0);
+        socket.read_exact(&mut bytes[kept..]).await?;
+        if let Some((header, _)) = parsed {
+            return Ok(header);
+        }
+    }
+}
+
 /// TLS and WebSocket, as the listener has them, within the deadline for handshakes.
 async fn establish<D: Dispatch>(
     acceptor: &Acceptor<D>,
+    newcomer: &mut Newcomer,
     socket: TcpStream,
     shown: &mut Shown,
 ) -> Result<ByteStream, End> {
@@ -197,7 +265,7 @@ async fn establish<D: Dispatch>(
     if config.protocol == Protocol::Mqtt && acceptor.tls.is_none() {
         return Ok(ByteStream::Tcp(Socket::attached(socket)));
     }
-    match tokio::time::timeout(config.handshake_timeout, shake_hands(acceptor, socket, shown)).await {
+    match tokio::time::timeout(config.handshake_timeout, shake_hands(acceptor, newcomer, socket, shown)).await {
         Ok(established) => established,
         Err(_) => Err(End::TimedOut("no handshake in time")),
     }
@@ -206,6 +274,7 @@ async fn establish<D: Dispatch>(
 /// Each handshake in a box of its own: a connection carries the memory only of the one that it is in.
 async fn shake_hands<D: Dispatch>(
     acceptor: &Acceptor<D>,
+    newcomer: &mut Newcomer,
     socket: TcpStream,
     shown: &mut Shown,
 ) -> Result<ByteStream, End> {
@@ -215,12 +284,12 @@ async fn shake_hands<D: Dispatch>(
             let stream = Box::pin(accept_tls(acceptor, tls, socket)).await?;
             shown.certificate = stream.client_certificate();
             if is_websocket {
-                Box::pin(upgrade(acceptor, stream, shown)).await
+                Box::pin(upgrade(acceptor, newcomer, stream, shown)).await
             } else {
                 Ok(ByteStream::Layered(Box::new(stream)))
             }
         }
-        None => Box::pin(upgrade(acceptor, Socket::attached(socket), shown)).await,
+        None => Box::pin(upgrade(acceptor, newcomer, Socket::attached(socket), shown)).await,
     }
 }
 
@@ -247,8 +316,9 @@ async fn accept_tls<D>(
     }
 }
 
-async fn upgrade<D, S: Layered + 'static>(
+async fn upgrade<D: Dispatch, S: Layered + 'static>(
     acceptor: &Acceptor<D>,
+    newcomer: &mut Newcomer,
     mut stream: S,
     shown: &mut Shown,
 ) -> Result<ByteStream, End> {
@@ -265,7 +335,17 @@ async fn upgrade<D, S: Layered + 'static>(
         Some(Foreign::Http) => {}
         found => return Err(End::Foreign(found.unwrap_or(Foreign::Unknown))),
     }
+    if !newcomer.is_admitted {
+        if let Some(address) = upgrade::forwarded_for(&bytes, config.xff, &config.trusted_proxies) {
+            newcomer.peer = SocketAddr::new(address, 0);
+        }
+        acceptor.admit(newcomer)?;
+    }
     match upgrade::judge(&bytes, &rules) {
+        Judgement::Accept { .. } if newcomer.slot.too_fast() => {
+            farewell(&mut stream, &upgrade::too_fast()).await;
+            Err(End::Upgrade(upgrade::Refusal::TooFast))
+        }
         Judgement::Accept { response, head_len, subprotocol } => {
             if subprotocol.is_none() {
                 acceptor.listener.counts.no_subprotocol.fetch_add(1, Ordering::Relaxed);
@@ -390,13 +470,17 @@ fn group<D>(acceptor: &Acceptor<D>, end: &End) -> Option<RefusalGroup> {
         End::Tls(_) => RefusalGroup::Tls,
         End::Foreign(_) if acceptor.tls.is_some() => RefusalGroup::Tls,
         End::Foreign(_) => RefusalGroup::Malformed,
+        End::Upgrade(upgrade::Refusal::TooFast) | End::TooFast(_) => RefusalGroup::Rate,
+        End::Banned => RefusalGroup::Banned,
         End::Upgrade(_) => RefusalGroup::Upgrade,
+        End::Proxy(_) => RefusalGroup::Proxy,
         End::Refused(refusal) if is_malformed(refusal.reason) => RefusalGroup::Malformed,
         End::Refused(refusal) => match refusal.reason {
             ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword | ReasonCode::BadAuthenticationMethod => {
                 RefusalGroup::Auth
             }
             ReasonCode::QuotaExceeded | ReasonCode::ServerBusy => RefusalGroup::Limit,
+            ReasonCode::ConnectionRateExceeded => RefusalGroup::Rate,
             _ => RefusalGroup::Other,
         },
     })
@@ -412,7 +496,8 @@ fn counter<'a, D>(acceptor: &'a Acceptor<D>, end: &End) -> Option<&'a AtomicU64>
         End::Foreign(_) => &counts.malformed,
         End::Upgrade(_) => &counts.upgrade_refused,
         End::Refused(refusal) if is_malformed(refusal.reason) => &counts.malformed,
-        End::Refused(_) => &counts.refused,
+        End::Refused(_) | End::TooFast(_) | End::Banned => &counts.refused,
+        End::Proxy(_) => &counts.malformed,
         End::Left | End::Network(_) => return None,
     })
 }
@@ -450,6 +535,9 @@ fn cause<D>(acceptor: &Acceptor<D>, end: &End) -> Option<(Cause, &'static str)> 
             Cause::Origin,
             "WebSocket refused for its Origin: if the page is yours, add the origin to allowed_origins of the [[listener]]",
         ),
+        End::Upgrade(upgrade::Refusal::TooFast) | End::TooFast(_) => (Cause::Rate, TOO_FAST),
+        End::Banned => (Cause::Banned, BANNED),
+        End::Proxy(why) => (Cause::Proxy, why.0),
         End::Upgrade(_) => (Cause::Upgrade, "WebSocket upgrade refused"),
         End::Refused(refusal) => (Cause::Refused(refusal.reason), refusal.what),
     })

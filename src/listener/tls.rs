@@ -3,7 +3,7 @@
 //! [`TlsReload`] owns the files' last good state as one `ServerConfig`, swapped as a whole: certificate, key and authorities always fit
 //! together, connections that are open keep what they began with, and a broken or half-written set of files changes nothing.
 //!
-//! Session tickets outlive a reload, so that a renewed certificate does not cost a whole fleet full handshakes. Where client certificates
+//! Session tickets outlive a reload, and in a cluster are good on every node (`tickets`), so that a renewed certificate does not cost a whole fleet full handshakes. Where client certificates
 //! are asked for there are none: a resumed session is not verified again, and would outlive the withdrawal of its certificate. With lists of what was withdrawn, only the
 //! client's own certificate is looked up; one that no list speaks for is refused, and so is everybody when a list has run out.
 //!
@@ -33,6 +33,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 
+use super::tickets::Tickets;
 use crate::access::Certificate;
 use crate::byte_stream::{Layered, Socket, Transport};
 use crate::config::{Tls, TlsVersion, Verify};
@@ -139,10 +140,19 @@ impl TlsReload {
     /// # Errors
     /// What is wrong with them: a listener does not open then.
     pub fn new(listener: &str, files: &Tls) -> Result<Arc<Self>, TlsError> {
+        Self::with_ticket_key(listener, files, None)
+    }
+
+    /// The same, with tickets that all who have this key can read.
+    ///
+    /// # Errors
+    /// Those of [`TlsReload::new`].
+    pub fn with_ticket_key(listener: &str, files: &Tls, key: Option<&[u8; 32]>) -> Result<Arc<Self>, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let ticketer = match files.verify {
-            Verify::None => Some(rustls::crypto::aws_lc_rs::Ticketer::new()?),
-            Verify::Optional | Verify::Require => None,
+        let ticketer: Option<Arc<dyn ProducesTickets>> = match (files.verify, key) {
+            (Verify::None, Some(key)) => Some(Arc::new(Tickets::new(key))),
+            (Verify::None, None) => Some(rustls::crypto::aws_lc_rs::Ticketer::new()?),
+            (Verify::Optional | Verify::Require, _) => None,
         };
         let before = look(files);
         let config = read(files, &provider, ticketer.as_ref())?;

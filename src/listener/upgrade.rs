@@ -11,8 +11,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
+use super::forwarded;
 use super::http::{HEAD_BYTES_MAX, HEADERS_MAX, Response, Status, split_port};
 use super::log_limit::shorten;
+use crate::config::{Cidr, ForwardedHeader};
 
 /// What a listener asks of a handshake.
 pub(super) struct Rules<'a> {
@@ -46,6 +48,8 @@ pub(super) enum Refusal {
     Origin(String),
     /// Only sub-protocols that are not MQTT.
     Subprotocol(String),
+    /// Connections come faster than they may.
+    TooFast,
 }
 
 /// For the log.
@@ -59,6 +63,7 @@ impl fmt::Display for Refusal {
             Self::Path(path) => write!(f, "path {path}"),
             Self::Origin(origin) => write!(f, "origin {origin}"),
             Self::Subprotocol(name) => write!(f, "sub-protocol {name}"),
+            Self::TooFast => f.write_str("connections come faster than they may"),
         }
     }
 }
@@ -196,11 +201,28 @@ fn refuse(why: Refusal, rules: &Rules<'_>) -> Judgement {
         Refusal::Path(_) => Response::new(Status::NotFound).body(format!("MQTT over WebSocket is at {}\n", rules.path)),
         Refusal::Origin(_) => Response::new(Status::Forbidden)
             .body("This Origin is not allowed: add it to allowed_origins of the [[listener]]\n"),
+        Refusal::TooFast => return Judgement::Refuse { response: too_fast(), why },
         Refusal::Subprotocol(_) => {
             Response::new(Status::BadRequest).body("The sub-protocols here are mqtt and mqttv3.1\n")
         }
     };
     Judgement::Refuse { response: response.into_bytes(), why }
+}
+
+/// The answer to a request that comes faster than requests may.
+pub(super) fn too_fast() -> Vec<u8> {
+    let busy = Response::new(Status::Unavailable).header("Retry-After", "5");
+    busy.body("Connections come faster than they may\n").into_bytes()
+}
+
+/// From where a request came, as far as its proxies are trusted; `None` if they do not say.
+pub(super) fn forwarded_for(bytes: &[u8], kind: ForwardedHeader, trusted: &[Cidr]) -> Option<core::net::IpAddr> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    request.parse(bytes).ok().filter(httparse::Status::is_complete)?;
+    let field = forwarded::field(kind)?;
+    let values: Vec<_> = named(&request, field).collect();
+    forwarded::client(kind, values.into_iter(), trusted)
 }
 
 /// The values of a header field, which may stand several times.

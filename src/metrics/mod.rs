@@ -120,12 +120,16 @@ pub enum RefusalGroup {
     Limit,
     /// The address is banned.
     Banned,
+    /// Connections come faster than they may.
+    Rate,
+    /// A trusted proxy sent no PROXY header, or none that is one.
+    Proxy,
     /// A good CONNECT that asks for what is not served, such as a version that the listener does not speak.
     Other,
 }
 
 impl RefusalGroup {
-    pub const ALL: [RefusalGroup; 8] = [
+    pub const ALL: [RefusalGroup; 10] = [
         RefusalGroup::Auth,
         RefusalGroup::Malformed,
         RefusalGroup::TimedOut,
@@ -133,6 +137,8 @@ impl RefusalGroup {
         RefusalGroup::Upgrade,
         RefusalGroup::Limit,
         RefusalGroup::Banned,
+        RefusalGroup::Rate,
+        RefusalGroup::Proxy,
         RefusalGroup::Other,
     ];
 
@@ -146,6 +152,8 @@ impl RefusalGroup {
             RefusalGroup::Upgrade => "upgrade",
             RefusalGroup::Limit => "limit",
             RefusalGroup::Banned => "banned",
+            RefusalGroup::Rate => "rate",
+            RefusalGroup::Proxy => "proxy",
             RefusalGroup::Other => "other",
         }
     }

@@ -113,6 +113,11 @@ impl Local {
         let detail = if draining { "clients are to go to other nodes: `holdfast node undrain` ends that" } else { "" };
         checks.push(view::Check::new("not_draining", !draining, detail));
         let level = &self.shared.storage_level;
+        if let Some(listener) = self.listeners.first() {
+            let (now, max) = listener.node.connections();
+            let detail = if max == usize::MAX { String::new() } else { format!("{now} of {max}") };
+            checks.push(view::Check::new("connections", now < max, detail));
+        }
         checks.push(view::Check::new("storage", !level.is_short(), level.label()));
         checks
     }

@@ -15,6 +15,7 @@ mod cluster;
 mod control;
 mod draining;
 mod durable;
+mod files;
 mod messages;
 mod process_figures;
 mod shards;
@@ -39,9 +40,11 @@ use holdfast_storage::{Alive, Identity, IdentityError, Storage};
 use crate::access::acl::{AclError, AclSettings};
 use crate::access::{Access, LoadError};
 use crate::admin::{self, AdminPort};
+use crate::admission::NodeGate;
 use crate::config::{self, Config};
 use crate::journal;
 use crate::limits;
+use crate::link;
 use crate::listener::tcp;
 use crate::listener::tls::{TlsError, TlsReload};
 use crate::metrics::{self, Metrics, Refusals};
@@ -159,11 +162,12 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
         .build()
         .map_err(StartError::Thread)?;
     let _entered = runtime.enter();
+    files::raise_limit();
     let identity = config.node.data_dir.as_deref().map(Identity::open_or_create).transpose()?;
     refuse_who_has_left(config)?;
     let node_id = NodeId(identity.as_ref().map_or_else(random_id, Identity::node_id));
     let access = Arc::new(authentication::open(config)?);
-    let certified = certify(&config.listeners)?;
+    let certified = certify(config)?;
     let admin_port = open_admin_port(config)?;
     let (shared, storage, taken_up) = recover(config, node_id)?;
     shared.acl.replace(acl_settings(config))?;
@@ -184,6 +188,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
     let signals = Signals::watch();
+    files::leave_room(config, &parts.listeners);
     let local = Arc::new(local(config, &parts, (&opened, &stopping)));
     let membership = runtime.block_on(plane.begin(config, &parts, alone, (local.clone(), &admin_port), open))?;
     if !config.sys.interval.is_zero() {
@@ -457,10 +462,14 @@ fn session_limits(Config { mqtt, storage, acl, .. }: &Config) -> session::Limits
 type Certified<'c> = (&'c config::Listener, Option<Arc<TlsReload>>);
 
 /// Reads the certificates of all listeners, before any socket is opened: files that cannot be used are told whether or not the ports are free.
-fn certify(listeners: &[config::Listener]) -> Result<Vec<Certified<'_>>, StartError> {
+fn certify(config: &Config) -> Result<Vec<Certified<'_>>, StartError> {
+    let listeners = &config.listeners;
+    let secret = config.cluster.as_ref().map(|cluster| link::Secret::read(&cluster.secret_file)).transpose();
+    let secret = secret.map_err(link::StartError::from).map_err(ClusterError::from)?;
     let certify = |listener: &'_ _| {
         let config::Listener { name, tls, .. } = listener;
-        let tls = tls.as_ref().map(|files| TlsReload::new(name, files)).transpose();
+        let key = secret.as_ref().map(|secret| secret.derive("TLS tickets", name));
+        let tls = tls.as_ref().map(|files| TlsReload::with_ticket_key(name, files, key.as_ref())).transpose();
         tls.map_err(|error| StartError::Tls { listener: name.clone(), error })
     };
     listeners.iter().map(|listener| Ok((listener, certify(listener)?))).collect()
@@ -486,10 +495,14 @@ fn bind_all(certified: Vec<Certified<'_>>, config: &Config) -> Result<Vec<Bound>
             tls: tls.is_some(),
         })
         .collect();
+    let node = Arc::new(NodeGate::new(&config.limits));
     let bind = |(listener, socket, address, tls): (&config::Listener, std::net::TcpListener, _, Option<_>)| {
         let websocket = nearest(&websockets, tls.is_some());
         let cap = listener.keep_alive_cap(mqtt);
-        let state = ListenerState::new(listener.clone(), address).with_websocket(websocket).with_keep_alive_cap(cap);
+        let state = ListenerState::new(listener.clone(), address)
+            .with_websocket(websocket)
+            .with_keep_alive_cap(cap)
+            .on_node(node.clone());
         let twin = socket.try_clone();
         let twin = twin.map_err(|error| StartError::Bind { listener: listener.name.clone(), address, error })?;
         state.doors.hold(twin, address);

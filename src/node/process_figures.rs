@@ -26,6 +26,8 @@ pub(super) fn write(out: &mut Exposition) {
     single("process_cpu_seconds_total", Kind::Counter, "Processor time, in seconds.", cpu_secs);
     single("process_resident_memory_bytes", Kind::Gauge, "Resident memory.", resident_bytes);
     single("process_open_fds", Kind::Gauge, "Open files and sockets.", open_files);
+    let ratio = open_files.zip(open_files_max).map(|(open, max)| open / max);
+    single("open_fds_ratio", Kind::Gauge, "Open files and sockets, as a part of the most there may be.", ratio);
     single("process_max_fds", Kind::Gauge, "Most open files and sockets.", open_files_max);
 }
 

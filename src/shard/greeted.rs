@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::access::Identity;
+use crate::admission::{Gate, NodeGate};
 use crate::byte_stream::ByteStream;
 use crate::config;
 
@@ -33,7 +34,10 @@ pub struct Greeted {
     pub client_id: Arc<str>,
     /// Whether `client_id` was made here, so that a 5.0 CONNACK has to tell it [MQTT-3.2.2-16].
     pub assigned_client_id: bool,
+    /// From where the client came, by the word of a trusted proxy if there is one in between.
     pub peer: SocketAddr,
+    /// The Common Name of the certificate that the client has shown to a trusted proxy.
+    pub proxied_name: Option<Box<str>>,
     /// The listener it came through; counts the connection for as long as it is held.
     pub listener: ListenerSlot,
     pub identity: Identity,
@@ -68,7 +72,12 @@ pub struct ListenerState {
     pub counts: ListenerCounts,
     /// Whether anybody is let in.
     pub doors: Doors,
+    /// How fast new connections may come here, and on all listeners together.
+    pub gate: Gate,
+    pub node: Arc<NodeGate>,
     connections: AtomicUsize,
+    /// Connections that came too fast and are being told so.
+    refusing: AtomicUsize,
 }
 
 /// Where a node's WebSocket listener is, without the host: that is whatever the client called it.
@@ -108,6 +117,9 @@ impl ListenerState {
     /// The state of a listener bound at `bound`, with no connection yet.
     pub fn new(config: config::Listener, bound: SocketAddr) -> Self {
         Self {
+            gate: Gate::new(&config),
+            node: Arc::default(),
+            refusing: AtomicUsize::new(0),
             config,
             bound,
             websocket: None,
@@ -125,6 +137,18 @@ impl ListenerState {
         self
     }
 
+    /// Makes it one of the listeners of a node.
+    #[must_use]
+    pub fn on_node(mut self, node: Arc<NodeGate>) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Whether what is said from this address about whose connection it is counts.
+    pub fn trusts(&self, address: std::net::IpAddr) -> bool {
+        self.config.trusted_proxies.iter().any(|range| range.contains(address))
+    }
+
     /// Names the address that clients who mistake this port for a WebSocket one are told.
     #[must_use]
     pub fn with_websocket(mut self, address: Option<WebSocketAddress>) -> Self {
@@ -137,13 +161,15 @@ impl ListenerState {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Counts one connection in. Some above `max_connections` are let in as well, marked, to be told so in a CONNACK before they
+    /// Counts one connection in. Some above `max_connections`, of the listener or the node, are let in as well, marked, to be told so in a CONNACK before they
     /// are closed; `None` when those are too many too.
     pub fn occupy(self: &Arc<Self>) -> Option<ListenerSlot> {
         let limit = self.config.max_connections;
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        let slot = ListenerSlot { over_limit: before >= limit, state: Arc::clone(self) };
-        (before < limit.saturating_add(REFUSALS_AT_ONCE)).then_some(slot)
+        let here = (before + 1).saturating_sub(limit);
+        let too_many = here.max(self.node.enter());
+        let slot = ListenerSlot { over_limit: too_many > 0, too_fast: false, state: Arc::clone(self) };
+        (too_many <= REFUSALS_AT_ONCE).then_some(slot)
     }
 }
 
@@ -152,9 +178,25 @@ impl ListenerState {
 pub struct ListenerSlot {
     state: Arc<ListenerState>,
     over_limit: bool,
+    too_fast: bool,
 }
 
 impl ListenerSlot {
+    /// Notes that the connection came too fast; false if too many are being told so already.
+    pub fn refuse(&mut self) -> bool {
+        let before = self.state.refusing.fetch_add(1, Ordering::Relaxed);
+        self.too_fast = before < REFUSALS_AT_ONCE;
+        if !self.too_fast {
+            self.state.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.too_fast
+    }
+
+    /// Whether the connection came faster than connections may.
+    pub fn too_fast(&self) -> bool {
+        self.too_fast
+    }
+
     /// Whether `max_connections` were open when this one came.
     pub fn over_limit(&self) -> bool {
         self.over_limit
@@ -177,5 +219,9 @@ impl Deref for ListenerSlot {
 impl Drop for ListenerSlot {
     fn drop(&mut self) {
         self.state.connections.fetch_sub(1, Ordering::Relaxed);
+        self.state.node.leave();
+        if self.too_fast {
+            self.state.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Read first: `wills.rs`.
 
+mod admission;
 mod bans;
 mod certificates;
 mod counting;

@@ -1,5 +1,6 @@
 //! Listeners with real sockets and a dispatch that only collects.
 
+mod admission;
 mod moves;
 mod tcp;
 mod tls;
@@ -51,13 +52,27 @@ impl Rig {
         Self::start_with(protocol, None, change)
     }
 
+    /// A listener with TLS whose tickets are made with this key.
+    fn with_ticket_key(files: &tls::Files, key: &[u8; 32]) -> Self {
+        let config = |config: &mut Listener| config.tls = Some(files.tls(crate::config::Verify::None));
+        Self::start_all(Protocol::Mqtt, (None, Some(key)), config)
+    }
+
     fn start_with(protocol: Protocol, password_file: Option<&Path>, change: impl FnOnce(&mut Listener)) -> Self {
+        Self::start_all(protocol, (password_file, None), change)
+    }
+
+    fn start_all(
+        protocol: Protocol,
+        (password_file, ticket_key): (Option<&Path>, Option<&[u8; 32]>),
+        change: impl FnOnce(&mut Listener),
+    ) -> Self {
         let mut config = Listener::new("test", protocol, ([127, 0, 0, 1], 0).into());
         config.allow_anonymous = Some(password_file.is_none());
         change(&mut config);
         let socket = sockets::bind(config.bind).unwrap();
         let address = socket.local_addr().unwrap();
-        let tls = config.tls.as_ref().map(|files| TlsReload::new(&config.name, files).unwrap());
+        let tls = config.tls.as_ref().map(|files| TlsReload::with_ticket_key(&config.name, files, ticket_key).unwrap());
         let websocket = WebSocketAddress { port: 8083, path: "/mqtt".to_owned(), tls: false };
         let state = Arc::new(ListenerState::new(config, address).with_websocket(Some(websocket)));
         let (sender, greeted) = mpsc::unbounded_channel();

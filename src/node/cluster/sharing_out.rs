@@ -2,7 +2,10 @@
 //!
 //! Owns nothing: each node carries out its own part (`node::draining`). Test to read first: `cluster-tests/tests/cluster/draining.rs`.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use tokio::time::Instant;
 use tracing::info;
 
 use holdfast_raft::NodeId;
@@ -13,6 +16,9 @@ use crate::cluster::rebalancing::{self, Weighed};
 use super::admin_source::{Clustered, named, starting};
 use super::departure::no_quorum;
 use super::questions::{Answer, Question};
+
+/// The longest that another voter is asked to take over.
+const TRANSFER_PATIENCE: Duration = Duration::from_secs(8);
 
 /// A node that was asked to do something has not done it.
 pub(super) fn refused_by(node: &str, answer: Answer) -> Trouble {
@@ -128,7 +134,12 @@ impl Clustered {
         if !status.quorum {
             return Err(no_quorum("there is no quorum now, and without one nobody else can lead"));
         }
-        if !group.transfer_leader().await {
+        let deadline = Instant::now() + TRANSFER_PATIENCE;
+        // One attempt waits no longer than an election; the voter that is asked may be busy.
+        while !group.transfer_leader().await {
+            if Instant::now() < deadline {
+                continue;
+            }
             return Err(Trouble::new(503, "still_leader", "no other voter has taken over in time").hint("try again"));
         }
         info!(event = "leader", "another node leads, as this one was told by way of the admin port");

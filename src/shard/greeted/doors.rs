@@ -102,7 +102,7 @@ pub fn is_shut(turns: u64) -> bool {
 fn listen_again(socket: &TcpListener, bound: SocketAddr, backlog: i32) -> io::Result<()> {
     let socket = socket2::SockRef::from(socket);
     match socket.bind(&bound.into()) {
-        Err(error) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
         _ => socket.listen(backlog),
     }
 }
