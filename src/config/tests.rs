@@ -554,7 +554,7 @@ fn timers_and_limits_that_contradict_are_refused() {
 #[test]
 fn lists_of_withdrawn_certificates_need_certificates() {
     let unused = error(&listener("tls = { cert = 'c', key = 'k', crl = 'l' }"));
-    assert!(unused.starts_with("3:39: crl: is not used unless clients are asked for a certificate"), "{unused}");
+    assert!(unused.starts_with("3:38: crl: is not used unless clients are asked for a certificate"), "{unused}");
     good(&listener("tls = { cert = 'c', key = 'k', ca = 'a', crl = 'l', verify = 'require' }"));
 }
 
