@@ -20,7 +20,7 @@ pub(super) const WAITING_MAX: usize = 1024;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// How much the threads stand back behind the shards (`nice`): somebody who sends wrong passwords gets what the others leave.
-const NICENESS: libc::c_int = 15;
+const NICENESS: libc::c_int = 5;
 
 type Work = Box<dyn FnOnce() + Send>;
 
