@@ -1,3 +1,5 @@
+//! What is and is not a PROXY header: both versions, cut anywhere, and whatever else comes.
+
 use proptest::prelude::*;
 
 use super::*;
