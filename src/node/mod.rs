@@ -18,6 +18,7 @@ mod durable;
 mod files;
 mod messages;
 mod process_figures;
+mod reloading;
 mod shards;
 mod sys_load;
 mod sys_topics;
@@ -62,6 +63,7 @@ use cluster::{ClusterError, ClusterPlane, Membership, note_left};
 use control::StandalonePlane;
 use draining::Draining;
 use durable::TakenUp;
+pub use reloading::{ReadAgain, Reload};
 
 /// Why a node does not start, or has not ended as it should.
 #[derive(Debug, Error)]
@@ -142,6 +144,7 @@ struct Parts {
     refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
+    reload: Reload,
     draining: Arc<Draining>,
     storage: Option<Storage>,
     /// Whether what is promised waits for the disk.
@@ -152,8 +155,8 @@ struct Parts {
     _identity: Option<Identity>,
 }
 
-/// Runs a node until it is told to stop, or has left its cluster. `started` is when the process began, for the line that says how long the start took.
-pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
+/// Runs a node until it is told to stop, or has left its cluster. `reload`: where the configuration comes from. `started` is when the process began, for the line that says how long the start took.
+pub fn run(config: &Config, reload: Reload, started: Instant) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -182,8 +185,19 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     let refusals = Arc::default();
     let states = listeners.iter().map(|bound| bound.state.clone()).collect();
     let draining = Draining::new(shared.clone(), states, config.shutdown.clone());
-    let parts =
-        Parts { shared, access, refusals, mqtt, listeners, draining, storage, defers, whole, _identity: identity };
+    let parts = Parts {
+        shared,
+        access,
+        refusals,
+        mqtt,
+        listeners,
+        reload,
+        draining,
+        storage,
+        defers,
+        whole,
+        _identity: identity,
+    };
     let (stop, stopping) = watch::channel(false);
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
@@ -617,45 +631,16 @@ impl Signals {
         })
     }
 
-    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates, the password file and ACL files again, and nothing else.
+    /// Returns at SIGTERM or SIGINT. SIGHUP reads the configuration and the files that it names again.
     async fn wait_for_stop(&mut self, parts: &Parts) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => reload(parts),
+                _ = self.hangup.recv() => parts.reload.run(parts),
             }
         }
     }
-}
-
-/// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
-fn reload(parts: &Parts) {
-    match parts.access.reload() {
-        Ok(true) => {
-            info!(event = "reload", users = parts.access.user_count(), "passwords and keys read again");
-            authentication::judge_all(&parts.access, &parts.shared.mailboxes);
-        }
-        Ok(false) => {}
-        Err(error) => {
-            error!(event = "reload", %error, "a file of passwords or keys is not usable; what was read before stays in force")
-        }
-    }
-    match parts.shared.acl.reload() {
-        Ok(()) => {
-            if let Some(rules) = parts.shared.acl.rule_count() {
-                info!(event = "reload", rules, "ACL files read again");
-            }
-        }
-        Err(error) => {
-            error!(event = "reload", %error, "an ACL file is not usable; the rules read before stay in force")
-        }
-    }
-    for tls in parts.listeners.iter().filter_map(|bound| bound.tls.as_ref()) {
-        // An error is logged where it is found, and the old files stay.
-        let _ = tls.reload();
-    }
-    info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
 /// Removes retained messages whose expiry has come, and what is remembered of those that are long gone.
