@@ -15,7 +15,7 @@ use crate::access::{AccessError, LoadError};
 use crate::admin::Token;
 use crate::config::{
     Authenticator, Cluster, Config, ConfigError, ConfigErrors, Environment, Listener, Loaded, Places, Setting, Tls,
-    variable_names,
+    class_of, variable_names,
 };
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
