@@ -65,6 +65,11 @@ impl MessageId {
         self.sequence >> GENERATION_BITS
     }
 
+    /// Stands for the end of a generation of a node, and of those before: in a stream of its own, in which nothing comes.
+    pub fn end_of_life(node: u64, generation: u64) -> MessageId {
+        MessageId { node, shard: MessageId::OF_PACKET - 1, sequence: (generation + 1) << GENERATION_BITS }
+    }
+
     /// Where the next generation begins behind a sequence. `None`: this start of the node has had so many that it has to make do with this one.
     pub fn next_generation(sequence: u64) -> Option<u64> {
         let next = ((sequence >> GENERATION_BITS) + 1) << GENERATION_BITS;

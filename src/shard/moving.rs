@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
-use holdfast_raft::{Effect, NodeId, Outcome, Refusal};
+use holdfast_raft::{Effect, Incarnation, NodeId, Outcome, Refusal};
 use tracing::info;
 
 use crate::cluster::session_move::{Claim, GivingEvent, Patience, SessionFrame, Source, TakingEvent};
@@ -71,12 +71,21 @@ pub(super) struct Moves {
     closed: HashMap<Arc<str>, (String, u64)>,
     /// The last message of each stream that came to the sessions here.
     pub seen: Seen,
+    /// The last life of each other node that has sent something, by its tag.
+    lives: HashMap<u64, Sender>,
     /// The same, of what the start has found of earlier runs.
     before: Seen,
     /// The names of packets that came here under another name before they came under these.
     overtaken: HashSet<MessageId>,
     /// The same and some that have come since, the oldest first.
     overtaken_in_order: VecDeque<MessageId>,
+}
+
+/// One life of another node: the generation of its streams, and the incarnation that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sender {
+    generation: u64,
+    incarnation: Incarnation,
 }
 
 /// What a dead node had left in sockets when its clients were elsewhere: beyond that the oldest are not looked out for.
@@ -101,6 +110,27 @@ impl Moves {
     pub fn note_before(&mut self, id: MessageId) {
         self.seen.note(id);
         self.before.note(id);
+    }
+
+    /// A message has come of a node that is known to be live as `known`; it may be ahead of that news.
+    fn note_life(&mut self, id: MessageId, known: Incarnation) {
+        let generation = id.generation();
+        match self.lives.get_mut(&id.node) {
+            Some(life) if generation <= life.generation => {}
+            Some(life) => {
+                let incarnation = if life.incarnation < known { known } else { known + 1 };
+                *life = Sender { generation, incarnation };
+            }
+            None => drop(self.lives.insert(id.node, Sender { generation, incarnation: known })),
+        }
+    }
+
+    /// The lives of a node before that incarnation are over. The next one may have sent nothing yet: what is said of it is all that is told, and tells those to whom sessions go that what
+    /// these had under way comes no more.
+    pub fn lives_are_over(&mut self, node: u64, before: Incarnation) {
+        if let Some(life) = self.lives.get(&node).filter(|life| life.incarnation < before) {
+            self.seen.note(MessageId::end_of_life(node, life.generation));
+        }
     }
 
     /// Whether an earlier run has written that message down: its node has had no answer, and sends it again. To be asked once for each that comes live.
@@ -279,6 +309,9 @@ impl Shard {
     pub(super) fn note_seen(&mut self, id: MessageId) {
         if self.shared.clustered {
             self.moves.seen.note(id);
+            if let Some(known) = self.peers.incarnation_of(id.node) {
+                self.moves.note_life(id, known);
+            }
             self.keeping.comes(id);
         }
     }
@@ -460,6 +493,44 @@ const LOOK_AFTER_MS: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::SEQUENCE_BITS;
+
+    fn packet(start: u64, sequence: u64) -> MessageId {
+        MessageId { node: 7, shard: 0, sequence: start << SEQUENCE_BITS | sequence }.of_packet()
+    }
+
+    /// What the last home of a session has missed of what others had from it.
+    fn missed(moves: &Moves) -> Vec<Missed> {
+        let mut theirs = Seen::default();
+        theirs.note(packet(1, 3));
+        theirs.missed_of(&moves.seen, |_| true)
+    }
+
+    fn comes(moves: &mut Moves, id: MessageId, known: Incarnation) {
+        moves.seen.note(id);
+        moves.note_life(id, known);
+    }
+
+    #[test]
+    fn what_a_life_had_under_way_is_over_before_the_next_one_has_sent_anything() {
+        let mut moves = Moves::default();
+        comes(&mut moves, packet(1, 5), 1);
+        moves.lives_are_over(7, 1);
+        assert_eq!(missed(&moves), [], "it lives");
+        moves.lives_are_over(7, 2);
+        assert_eq!(missed(&moves), [Missed { after: packet(1, 3).sequence, up_to: packet(1, 5) }]);
+    }
+
+    #[test]
+    fn a_life_that_sends_before_it_is_known_is_not_over_when_it_is() {
+        let mut moves = Moves::default();
+        comes(&mut moves, MessageId { node: 7, shard: 0, sequence: 9 }, 1);
+        comes(&mut moves, packet(1, 5), 1);
+        moves.lives_are_over(7, 2);
+        assert_eq!(missed(&moves), []);
+        moves.lives_are_over(7, 3);
+        assert_eq!(missed(&moves).len(), 1);
+    }
 
     #[test]
     fn of_too_many_overtaken_names_the_oldest_are_forgotten() {

@@ -81,6 +81,7 @@ impl Shard {
         } else if hears == Hears::InTime {
             self.forget_copies(life.0);
         }
+        self.moves.lives_are_over(life.0.tag(), life.1 + 1);
         self.note_death((life.0.tag(), life.1));
         // What was waited for may be known now.
         self.resume_links();

@@ -52,6 +52,7 @@ impl Shard {
                 self.give_again(slot, node);
             }
         }
+        self.moves.lives_are_over(node.tag(), incarnation);
         self.note_begun(node.tag(), incarnation);
         self.tell_owed(slot);
         self.take_early_links(node);
