@@ -144,7 +144,6 @@ struct Parts {
     refusals: Arc<Refusals>,
     mqtt: Arc<config::Mqtt>,
     listeners: Vec<Bound>,
-    reload: Reload,
     draining: Arc<Draining>,
     storage: Option<Storage>,
     /// Whether what is promised waits for the disk.
@@ -185,19 +184,8 @@ pub fn run(config: &Config, reload: Reload, started: Instant) -> Result<(), Star
     let refusals = Arc::default();
     let states = listeners.iter().map(|bound| bound.state.clone()).collect();
     let draining = Draining::new(shared.clone(), states, config.shutdown.clone());
-    let parts = Parts {
-        shared,
-        access,
-        refusals,
-        mqtt,
-        listeners,
-        reload,
-        draining,
-        storage,
-        defers,
-        whole,
-        _identity: identity,
-    };
+    let parts =
+        Parts { shared, access, refusals, mqtt, listeners, draining, storage, defers, whole, _identity: identity };
     let (stop, stopping) = watch::channel(false);
     let (open, opened) = watch::channel(config.cluster.is_none());
     let shards = shards::start(&parts, plane.of_shards(), stored, sequence, (&opened, &stopping))?;
@@ -208,7 +196,7 @@ pub fn run(config: &Config, reload: Reload, started: Instant) -> Result<(), Star
     if !config.sys.interval.is_zero() {
         tokio::spawn(sys_topics::run(local, config.sys.interval));
     }
-    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
+    runtime.block_on(supervise(config, (&parts, &reload), &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
     if let Some(membership) = &membership {
         runtime.block_on(membership.end());
@@ -561,7 +549,7 @@ fn announce(config: &Config, parts: &Parts, started: Instant) {
 /// Runs the node's own tasks until a signal says stop, then lets the clients go.
 async fn supervise(
     config: &Config,
-    parts: &Parts,
+    (parts, reload): (&Parts, &Reload),
     plane: &Plane,
     signals: io::Result<Signals>,
     (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
@@ -588,7 +576,7 @@ async fn supervise(
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = signals.wait_for_stop(parts) => parts.draining.end(signals.wait_for_stop(parts)).await,
+                () = signals.wait_for_stop(parts, reload) => parts.draining.end(signals.wait_for_stop(parts, reload)).await,
                 () = plane.left() => {}
                 () = announced => {}
             }
@@ -632,12 +620,12 @@ impl Signals {
     }
 
     /// Returns at SIGTERM or SIGINT. SIGHUP reads the configuration and the files that it names again.
-    async fn wait_for_stop(&mut self, parts: &Parts) {
+    async fn wait_for_stop(&mut self, parts: &Parts, reload: &Reload) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => parts.reload.run(parts),
+                _ = self.hangup.recv() => reload.run(parts),
             }
         }
     }
