@@ -117,6 +117,7 @@ pub fn shards(out: &mut Exposition, metrics: &Metrics) {
     durations(out, metrics);
     sessions(out, metrics);
     acl_checks(out, metrics);
+    reload(out, metrics);
 }
 
 /// What became of those that had to prove who they are.
@@ -128,6 +129,15 @@ pub fn authentication(out: &mut Exposition, counts: &AuthCounts) {
             out.sample(&[("method", method.label()), ("result", result.label())], count as f64);
         }
     }
+}
+
+fn reload(out: &mut Exposition, metrics: &Metrics) {
+    let (failed, secs) = (metrics.reload.failed.get(), metrics.reload.success_secs.get());
+    let help =
+        "Whether the last reload of the configuration and of the files that it names was good; 1 before the first.";
+    out.single("config_last_reload_successful", Gauge, help, f64::from(u8::from(failed == 0)));
+    let help = "When a reload was good for the last time, in seconds since 1970; 0 before the first.";
+    out.single("config_last_reload_success_timestamp_seconds", Gauge, help, secs as f64);
 }
 
 fn acl_checks(out: &mut Exposition, metrics: &Metrics) {

@@ -15,7 +15,7 @@ use crate::access::{AccessError, LoadError};
 use crate::admin::Token;
 use crate::config::{
     Authenticator, Cluster, Config, ConfigError, ConfigErrors, Environment, Listener, Loaded, Places, Setting, Tls,
-    variable_names,
+    class_of, variable_names,
 };
 use crate::link::{self, SecretError};
 use crate::listener::tls::TlsReload;
@@ -49,7 +49,7 @@ enum ConfigCommand {
         /// All keys, also those that have their defaults
         #[arg(long)]
         effective: bool,
-        /// Where each value comes from: the line of a file, a variable, or the default
+        /// Where each value comes from: the line of a file, a variable, or the default; and when a change of it holds: now, with a reload, or after a restart
         #[arg(long)]
         origin: bool,
     },
@@ -78,7 +78,7 @@ pub fn run(args: &ConfigArgs) -> ExitCode {
     ExitCode::from(code.unwrap_or(FAILED))
 }
 
-/// `mqtt.max_inflight = 20  # conf.d/a.toml:3`
+/// `mqtt.max_inflight = 20  # conf.d/a.toml:3, restart`
 fn show(
     file: Option<&Path>,
     environment: &Environment,
@@ -96,7 +96,7 @@ fn show(
         write!(out, "{name} = {value}")?;
         if origin {
             let from = from.as_ref().map_or("default".to_owned(), ToString::to_string);
-            write!(out, "  # {from}")?;
+            write!(out, "  # {from}, {}", class_of(name))?;
         }
         writeln!(out)?;
     }

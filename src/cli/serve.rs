@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, Environment, Level, Loaded, Log, LogFormat, Places};
-use crate::node::{self, StartError};
+use crate::node::{self, ReadAgain, Reload, StartError};
 
 use super::log_writer::LogWriter;
 use super::{FAILED, USAGE, config, data_dir};
@@ -20,7 +20,7 @@ use super::{FAILED, USAGE, config, data_dir};
 pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
     let started = Instant::now();
     let environment = Environment::of_process();
-    let Loaded { config, places, .. } = match config::load_all(config_file, &environment, ephemeral) {
+    let Loaded { config, places, settings } = match config::load_all(config_file, &environment, ephemeral) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
@@ -46,13 +46,19 @@ pub fn run(config_file: Option<&Path>, ephemeral: bool) -> ExitCode {
     if let Some(dir) = dir_of_user {
         info!(event = "data_dir", data_dir = %dir.display(), "{}", data_dir::in_words(dir));
     }
-    let ended = node::run(&config, started);
+    let ended = node::run(&config, Reload::new(settings, read_again(config_file, environment, ephemeral)), started);
     let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(start_error) => refused(&start_error, &config, &places, dir_of_user.is_some()),
     };
     writer.finish();
     code
+}
+
+/// Reads the configuration as it was read at the start; with the environment of then, as no process gets another one.
+fn read_again(file: Option<&Path>, environment: Environment, ephemeral: bool) -> ReadAgain {
+    let file = file.map(Path::to_owned);
+    Box::new(move || config::load_all(file.as_deref(), &environment, ephemeral).map_err(|error| error.to_string()))
 }
 
 /// A thread that panics has broken an invariant: the process ends, in every build, and what is on disk is taken up by the next one. A

@@ -28,6 +28,7 @@ mod log;
 mod mqtt;
 mod node;
 mod reading;
+mod reload_class;
 mod rules;
 mod settings;
 mod shutdown;
@@ -55,7 +56,8 @@ pub use listener::{ForwardedHeader, Listener, Protocol, ProxyProtocol, Tls, TlsV
 pub use log::{Level, Log, LogFormat};
 pub use mqtt::{Mqtt, QueueFull};
 pub use node::Node;
-pub use settings::{Setting, Settings};
+pub use reload_class::{ReloadClass, class_of};
+pub use settings::{Change, Setting, Settings};
 pub use shutdown::Shutdown;
 pub use storage::{Durability, Fsync, OnCorruption, Storage};
 pub use sys::Sys;

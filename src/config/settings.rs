@@ -1,11 +1,13 @@
-//! The value of every key and where it comes from, as text, for `holdfast config show`.
+//! The value of every key and where it comes from, as text: for `holdfast config show`, and for what a reload changes.
 //!
 //! Keys that nobody gives have their value from `configs/reference.toml`, which a test holds equal to the defaults; so a key is declared nowhere else for this. Values of secrets
-//! are never here.
+//! are never here, only whether they are the same.
 //!
 //! Tests to read first: `tests::each_value_has_an_origin`.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash as _, Hasher as _};
 use std::path::Path;
 
 use toml::Spanned;
@@ -13,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::environment::Environment;
 use super::errors::Origin;
+use super::reload_class::{ReloadClass, class_of};
 use super::sources::{Kind, Sources};
 use super::{Config, SECTIONS};
 
@@ -33,11 +36,24 @@ pub struct Setting {
     pub value: String,
     /// `None`: it is the default.
     pub origin: Option<Origin>,
+    /// Tells one value from another where the value is hidden.
+    mark: u64,
 }
 
 /// All keys, in the order of the sections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings(Vec<Setting>);
+
+/// A key whose value is another one in two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub name: String,
+    /// `None`: it was not there.
+    pub before: Option<String>,
+    /// `None`: it is there no more.
+    pub after: Option<String>,
+    pub class: ReloadClass,
+}
 
 impl Settings {
     pub(super) fn of(table: &DeTable<'_>, sources: &Sources, config: &Config) -> Settings {
@@ -60,14 +76,43 @@ impl Settings {
         Settings(all)
     }
 
+    /// The keys that differ in `new`, in the order of the sections.
+    pub fn changes_to(&self, new: &Settings) -> Vec<Change> {
+        let (old, new) = (self.by_name(), new.by_name());
+        let names: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+        let differ = |name: &&str| old.get(name).map(|one| one.mark) != new.get(name).map(|one| one.mark);
+        let change = |name: &str| Change {
+            name: name.to_owned(),
+            before: old.get(name).map(|setting| setting.value.clone()),
+            after: new.get(name).map(|setting| setting.value.clone()),
+            class: class_of(name),
+        };
+        let mut changes: Vec<Change> = names.into_iter().filter(differ).map(change).collect();
+        changes.sort_by_key(|change| (section_rank(&change.name), change.name.clone()));
+        changes
+    }
+
+    /// Takes these keys from `new`, and nothing else.
+    pub fn adopt(&mut self, new: &Settings, names: &[String]) {
+        self.0.retain(|setting| !names.contains(&setting.name));
+        self.0.extend(new.0.iter().filter(|setting| names.contains(&setting.name)).cloned());
+        self.0.sort_by_key(|setting| (section_rank(&setting.name), setting.name.clone()));
+    }
+
+    fn by_name(&self) -> BTreeMap<&str, &Setting> {
+        self.0.iter().map(|setting| (setting.name.as_str(), setting)).collect()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.0.iter()
     }
 }
 
 fn setting(name: &str, value: String, origin: Option<Origin>, hidden: bool) -> Setting {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
     let value = if hidden || is_secret(name) { HIDDEN.to_owned() } else { without_password(value) };
-    Setting { name: name.to_owned(), value, origin }
+    Setting { name: name.to_owned(), value, origin, mark: hasher.finish() }
 }
 
 /// Whether a key holds a secret itself, and not the name of a file that does.
@@ -228,13 +273,29 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_hidden() {
+    fn secrets_are_hidden_and_their_change_is_seen() {
         let one = setting("auth.http.token", "'a'".to_owned(), None, false);
         let other = setting("auth.http.token", "'b'".to_owned(), None, false);
         assert_eq!((one.value.as_str(), other.value.as_str()), (HIDDEN, HIDDEN));
+        assert_eq!(Settings(vec![one]).changes_to(&Settings(vec![other])).len(), 1);
         let url = setting("auth.http.url", "\"http://u:p@h/x\"".to_owned(), None, false);
         assert_eq!(url.value, "\"http://(hidden)@h/x\"");
         assert_eq!(setting("admin.token_file", "'t'".to_owned(), None, false).value, "'t'");
+    }
+
+    #[test]
+    fn changes_have_the_class_of_their_key_and_are_taken_one_by_one() {
+        let mut old = settings("[node]\nname = 'a'\n", &[]);
+        let new = settings("[acl]\nno_match = 'allow'\n", &[]);
+        let names =
+            |changes: &[Change]| changes.iter().map(|change| (change.name.clone(), change.class)).collect::<Vec<_>>();
+        let changes = old.changes_to(&new);
+        let (name, rule) =
+            (("node.name".to_owned(), ReloadClass::Restart), ("acl.no_match".to_owned(), ReloadClass::Now));
+        assert_eq!(names(&changes), [name.clone(), rule]);
+        assert_eq!((changes[1].before.as_deref(), changes[1].after.as_deref()), (Some("\"deny\""), Some("'allow'")));
+        old.adopt(&new, &["acl.no_match".to_owned()]);
+        assert_eq!(names(&old.changes_to(&new)), [name], "what was not taken is a change still");
     }
 
     #[test]

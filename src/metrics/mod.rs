@@ -336,11 +336,21 @@ impl ShardMetrics {
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub shards: Vec<ShardMetrics>,
+    pub reload: ReloadFigures,
+}
+
+/// What became of the last reload of the configuration.
+#[derive(Debug, Default)]
+pub struct ReloadFigures {
+    /// 1: it was refused, or a file that it names was.
+    pub failed: Counter,
+    /// When one was good, in seconds since 1970; 0: none was yet.
+    pub success_secs: Counter,
 }
 
 impl Metrics {
     pub fn new(shards: usize) -> Metrics {
-        Metrics { shards: (0..shards).map(|_| ShardMetrics::default()).collect() }
+        Metrics { shards: (0..shards).map(|_| ShardMetrics::default()).collect(), reload: ReloadFigures::default() }
     }
 
     pub fn sum(&self, pick: impl Fn(&ShardMetrics) -> &Counter) -> u64 {

@@ -18,6 +18,7 @@ mod durable;
 mod files;
 mod messages;
 mod process_figures;
+mod reloading;
 mod shards;
 mod sys_load;
 mod sys_topics;
@@ -62,6 +63,7 @@ use cluster::{ClusterError, ClusterPlane, Membership, note_left};
 use control::StandalonePlane;
 use draining::Draining;
 use durable::TakenUp;
+pub use reloading::{ReadAgain, Reload};
 
 /// Why a node does not start, or has not ended as it should.
 #[derive(Debug, Error)]
@@ -152,8 +154,8 @@ struct Parts {
     _identity: Option<Identity>,
 }
 
-/// Runs a node until it is told to stop, or has left its cluster. `started` is when the process began, for the line that says how long the start took.
-pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
+/// Runs a node until it is told to stop, or has left its cluster. `reload`: where the configuration comes from. `started` is when the process began, for the line that says how long the start took.
+pub fn run(config: &Config, reload: Reload, started: Instant) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -194,7 +196,7 @@ pub fn run(config: &Config, started: Instant) -> Result<(), StartError> {
     if !config.sys.interval.is_zero() {
         tokio::spawn(sys_topics::run(local, config.sys.interval));
     }
-    runtime.block_on(supervise(config, &parts, &plane, signals, (&stop, &stopping), (&opened, started)));
+    runtime.block_on(supervise(config, (&parts, &reload), &plane, signals, (&stop, &stopping), (&opened, started)));
     shards.stop();
     if let Some(membership) = &membership {
         runtime.block_on(membership.end());
@@ -547,7 +549,7 @@ fn announce(config: &Config, parts: &Parts, started: Instant) {
 /// Runs the node's own tasks until a signal says stop, then lets the clients go.
 async fn supervise(
     config: &Config,
-    parts: &Parts,
+    (parts, reload): (&Parts, &Reload),
     plane: &Plane,
     signals: io::Result<Signals>,
     (stop, stopping): (&watch::Sender<bool>, &watch::Receiver<bool>),
@@ -574,7 +576,7 @@ async fn supervise(
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = signals.wait_for_stop(parts) => parts.draining.end(signals.wait_for_stop(parts)).await,
+                () = signals.wait_for_stop(parts, reload) => parts.draining.end(signals.wait_for_stop(parts, reload)).await,
                 () = plane.left() => {}
                 () = announced => {}
             }
@@ -617,45 +619,16 @@ impl Signals {
         })
     }
 
-    /// Returns at SIGTERM or SIGINT. SIGHUP reads certificates, the password file and ACL files again, and nothing else.
-    async fn wait_for_stop(&mut self, parts: &Parts) {
+    /// Returns at SIGTERM or SIGINT. SIGHUP reads the configuration and the files that it names again.
+    async fn wait_for_stop(&mut self, parts: &Parts, reload: &Reload) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => reload(parts),
+                _ = self.hangup.recv() => reload.run(parts),
             }
         }
     }
-}
-
-/// What is broken keeps its old version. Certificates say themselves what became of them ([`TlsReload::reload`]).
-fn reload(parts: &Parts) {
-    match parts.access.reload() {
-        Ok(true) => {
-            info!(event = "reload", users = parts.access.user_count(), "passwords and keys read again");
-            authentication::judge_all(&parts.access, &parts.shared.mailboxes);
-        }
-        Ok(false) => {}
-        Err(error) => {
-            error!(event = "reload", %error, "a file of passwords or keys is not usable; what was read before stays in force")
-        }
-    }
-    match parts.shared.acl.reload() {
-        Ok(()) => {
-            if let Some(rules) = parts.shared.acl.rule_count() {
-                info!(event = "reload", rules, "ACL files read again");
-            }
-        }
-        Err(error) => {
-            error!(event = "reload", %error, "an ACL file is not usable; the rules read before stay in force")
-        }
-    }
-    for tls in parts.listeners.iter().filter_map(|bound| bound.tls.as_ref()) {
-        // An error is logged where it is found, and the old files stay.
-        let _ = tls.reload();
-    }
-    info!(event = "reload", "the configuration file itself is not read again: what changed there needs a restart");
 }
 
 /// Removes retained messages whose expiry has come, and what is remembered of those that are long gone.

@@ -5,6 +5,7 @@
 mod data_dir;
 mod dev;
 mod log;
+mod reloads;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;

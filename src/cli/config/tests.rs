@@ -72,11 +72,12 @@ fn keys_are_shown_with_their_origin() {
     );
     let all = shown(true, true);
     for line in [
-        "node.name = \"n1\"  # environment HOLDFAST_NODE__NAME\n",
-        "mqtt.max_inflight = 7  # a.toml:3\n",
-        "sys.interval = 'off'  # b.toml:2\n",
-        "mqtt.max_queued_messages = 10_000  # default\n",
-        "listener[1].ping_interval = \"25s\"  # default\n",
+        "node.name = \"n1\"  # environment HOLDFAST_NODE__NAME, restart\n",
+        "mqtt.max_inflight = 7  # a.toml:3, restart\n",
+        "sys.interval = 'off'  # b.toml:2, restart\n",
+        "mqtt.max_queued_messages = 10_000  # default, restart\n",
+        "acl.no_match = \"deny\"  # default, now\n",
+        "listener[1].ping_interval = \"25s\"  # default, restart\n",
     ] {
         assert!(all.contains(line), "{line}{all}");
     }
