@@ -6,7 +6,9 @@ use holdfast_storage::Value;
 
 use crate::cluster::share_groups::SharedMessage;
 use crate::mqtt::{MessageId, Names, PacketId, QoS, SubscriptionOptions, WillName};
-use crate::session::{Item, Missed, Position, Queued, QueuedBody, Restored, StoredBody, Subscription, SubscriptionIds};
+use crate::session::{
+    Item, Missed, Position, Queued, QueuedBody, Restored, Seen, StoredBody, Subscription, SubscriptionIds,
+};
 
 use super::bytes::{Sink as _, Source};
 
@@ -18,6 +20,7 @@ const RECEIVED: u8 = 3;
 const ACCEPTED: u8 = 4;
 const MISSED: u8 = 5;
 const HAD_WILL: u8 = 6;
+const SEEN: u8 = 7;
 
 const QOS_BITS: u8 = 0x03;
 const RETAIN: u8 = 0x04;
@@ -87,6 +90,10 @@ pub fn encode_item(item: Item<'_>) -> Value {
                 encode_id(&mut out, *up_to);
             }
         }
+        Item::Seen { seen } => {
+            out.u8(SEEN);
+            seen.iter().for_each(|id| encode_id(&mut out, id));
+        }
         Item::HadWill { will: WillName { client, epoch } } => {
             out.u8(HAD_WILL);
             out.u64(*epoch);
@@ -125,6 +132,7 @@ pub(super) fn decode_any_item(position: Position, bytes: &[u8]) -> Option<Restor
         RECEIVED => Restored::Received { packet_id: PacketId::new(source.u16()?)? },
         ACCEPTED => decode_accepted(&mut source)?,
         MISSED => decode_missed(&mut source)?,
+        SEEN => decode_seen(&mut source)?,
         HAD_WILL => {
             let epoch = source.u64()?;
             Restored::HadWill { will: WillName { epoch, client: source.text()?.into() } }
@@ -149,6 +157,14 @@ fn decode_missed(source: &mut Source<'_>) -> Option<Restored> {
         missed.push(Missed { after: source.u64()?, up_to: decode_id(source)? });
     }
     Some(Restored::Missed { missed })
+}
+
+fn decode_seen(source: &mut Source<'_>) -> Option<Restored> {
+    let mut seen = Seen::default();
+    while !source.0.is_empty() {
+        seen.note(decode_id(source)?);
+    }
+    Some(Restored::Seen { seen })
 }
 
 /// Changes when the message of an item expires, if it does.

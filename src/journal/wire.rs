@@ -389,7 +389,8 @@ impl StateReader {
     /// Whether the item can stand behind those before it.
     fn fits(&mut self, restored: &Restored) -> bool {
         match restored {
-            Restored::Subscription { .. } => false,
+            // What it has seen goes behind all.
+            Restored::Subscription { .. } | Restored::Seen { .. } => false,
             Restored::Accepted { packet_id, .. } => self.accepted.insert(*packet_id),
             Restored::Missed { .. } => !std::mem::replace(&mut self.missed, true),
             Restored::HadWill { will } => self.wills.insert(will.clone()),
@@ -417,7 +418,7 @@ pub(super) fn can_be(restored: &Restored) -> bool {
                 && are_ids(queued.subscription_ids.as_slice().iter().copied())
         }
         Restored::Accepted { .. } | Restored::Received { .. } => true,
-        Restored::Missed { .. } | Restored::HadWill { .. } => true,
+        Restored::Missed { .. } | Restored::Seen { .. } | Restored::HadWill { .. } => true,
     }
 }
 

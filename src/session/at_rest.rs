@@ -9,6 +9,7 @@ use crate::mqtt::{Message, MessageId, QoS};
 use super::inbound::{Accepted, Routing};
 use super::queue::{Queued, QueuedBody};
 use super::record::{Asked, Journal, Position, Restored};
+use super::seen::Elsewhere;
 use super::window::{Inflight, Stage};
 use super::{Session, Turn};
 
@@ -111,6 +112,10 @@ impl Session {
                 self.accepted.insert(packet_id, Accepted { position, message: Routing::restored(names) });
             }
             Restored::Missed { missed } => self.missed = Some(Box::new((position, missed))),
+            Restored::Seen { mut seen } => {
+                self.elsewhere.get().into_iter().for_each(|other| seen.merge(other));
+                self.elsewhere = Elsewhere::new(position, seen);
+            }
             Restored::HadWill { will } => self.wills.enter(will, position),
         }
     }

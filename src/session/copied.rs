@@ -15,6 +15,9 @@ impl Session {
         if let Some((position, missed)) = self.missed.as_deref() {
             each(*position, Item::Missed { missed });
         }
+        if let Some((position, seen)) = self.elsewhere.written() {
+            each(position, Item::Seen { seen });
+        }
         for (will, position) in self.wills.iter() {
             each(position, Item::HadWill { will });
         }

@@ -100,6 +100,7 @@ impl Session {
                 self.put(turn, position, Item::Accepted { packet_id: *packet_id, names: names.as_deref() });
             }
             Restored::Missed { missed } => self.put(turn, position, Item::Missed { missed }),
+            Restored::Seen { seen } => self.put(turn, position, Item::Seen { seen }),
             Restored::HadWill { will } => self.put(turn, position, Item::HadWill { will }),
         }
         self.restore(position, restored);
@@ -122,7 +123,7 @@ impl Session {
         let mut held = self.held.take().unwrap_or_default().messages;
         held.retain(|(held, _)| held.message().is_some_and(|message| !seen.contains(message.id)));
         self.add_missed(turn, missed, here);
-        self.has_seen(seen, here);
+        self.has_seen(turn, seen, here);
         for (held, earlier) in held {
             if let Some(message) = held.message().filter(|_| !self.has_got_any(&earlier, here)) {
                 self.append(turn, message, &held);
@@ -130,10 +131,20 @@ impl Session {
         }
     }
 
-    /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`].
-    pub fn has_seen(&mut self, mut seen: Seen, here: &Seen) {
+    /// A session that was found again had `seen` that where it was; what comes of it here, comes again. `here`: as in [`Session::adopt`]. It is written down: this node may start anew
+    /// before it comes.
+    pub fn has_seen<J: Journal>(&mut self, turn: &mut Turn<'_, J>, mut seen: Seen, here: &Seen) {
+        let known = self.elsewhere.written().map(|(position, known)| {
+            seen.merge(known);
+            position
+        });
         seen.without(here);
-        self.elsewhere = Elsewhere::new(seen);
+        if seen.is_empty() && known.is_none() {
+            return;
+        }
+        let position = known.unwrap_or_else(|| self.take_position());
+        self.put(turn, position, Item::Seen { seen: &seen });
+        self.elsewhere = Elsewhere::new(position, seen);
     }
 
     fn append<J: Journal>(&mut self, turn: &mut Turn<'_, J>, message: &Arc<Message>, held: &Queued) {

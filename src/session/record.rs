@@ -12,7 +12,7 @@ use holdfast_storage::OwnerId;
 use crate::mqtt::{MessageId, Names, PacketId, WillName};
 
 use super::queue::Queued;
-use super::seen::Missed;
+use super::seen::{Missed, Seen};
 use super::session::Subscription;
 
 /// The number of an item within its session: grows by one with each, from 1. It is also the place of a message in the queue.
@@ -44,6 +44,10 @@ pub enum Item<'a> {
     Missed {
         missed: &'a [Missed],
     },
+    /// What the session has seen where it was before, and its shard has not.
+    Seen {
+        seen: &'a Seen,
+    },
     /// The session has had this Will, whatever has become of its message. Put with that.
     HadWill {
         will: &'a WillName,
@@ -58,6 +62,7 @@ pub enum Restored {
     Received { packet_id: PacketId },
     Accepted { packet_id: PacketId, names: Option<Box<Names>> },
     Missed { missed: Vec<Missed> },
+    Seen { seen: Seen },
     HadWill { will: WillName },
 }
 
@@ -154,6 +159,7 @@ impl Journal for Shelf {
                 Restored::Accepted { packet_id, names: names.map(|names| Box::new(*names)) }
             }
             Item::Missed { missed } => Restored::Missed { missed: missed.to_vec() },
+            Item::Seen { seen } => Restored::Seen { seen: seen.clone() },
             Item::HadWill { will } => Restored::HadWill { will: will.clone() },
         };
         self.items.insert(position, restored);

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::limits;
 use crate::mqtt::MessageId;
 
-use super::record::{Item, Journal};
+use super::record::{Item, Journal, Position};
 use super::{Session, Turn};
 
 /// The greatest sequence of each stream that has come in. There are as many streams as the shards of all nodes.
@@ -149,25 +149,24 @@ impl Session {
     }
 }
 
-/// What a session that moved has seen elsewhere, as long as it may come here too.
+/// What a session that moved has seen elsewhere, as long as it may come here too, and where that is written down: there more may stand than is still looked out for.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Option<Box<Seen>>);
+pub(super) struct Elsewhere(Option<Box<(Position, Seen)>>);
 
 impl Elsewhere {
-    pub(super) fn new(seen: Seen) -> Elsewhere {
-        Elsewhere((!seen.is_empty()).then(|| Box::new(seen)))
+    pub(super) fn new(position: Position, seen: Seen) -> Elsewhere {
+        Elsewhere(Some(Box::new((position, seen))))
     }
 
     pub(super) fn get(&self) -> Option<&Seen> {
-        self.0.as_deref()
+        self.0.as_deref().map(|(_, seen)| seen)
+    }
+
+    pub(super) fn written(&self) -> Option<(Position, &Seen)> {
+        self.0.as_deref().map(|(position, seen)| (*position, seen))
     }
 
     pub(super) fn repeats(&mut self, id: MessageId) -> bool {
-        let Some(seen) = &mut self.0 else { return false };
-        let repeats = seen.repeats(id);
-        if seen.is_empty() {
-            self.0 = None;
-        }
-        repeats
+        self.0.as_deref_mut().is_some_and(|(_, seen)| seen.repeats(id))
     }
 }

@@ -478,7 +478,7 @@ impl Shard {
         let mut turn = turn!(self);
         let slot = &mut self.sessions[session as usize];
         slot.session.set_epoch(epoch);
-        slot.session.has_seen((*seen).clone(), here);
+        slot.session.has_seen(&mut turn, (*seen).clone(), here);
         slot.session.add_missed(&mut turn, &missed, here);
         slot.inherited = life.map(|life| Box::new(Origin { life, seen }));
         if let Some(rank) = rank {

@@ -137,7 +137,10 @@ impl Survey {
                 Restored::Received { .. } | Restored::Accepted { .. } => {
                     self.counts.handshakes += u64::from(client_id.is_some());
                 }
-                Restored::Message { .. } | Restored::Missed { .. } | Restored::HadWill { .. } => {}
+                Restored::Message { .. }
+                | Restored::Missed { .. }
+                | Restored::Seen { .. }
+                | Restored::HadWill { .. } => {}
             }
         }
         match client_id {
@@ -256,7 +259,9 @@ impl<E> Exporter<'_, E> {
                 (Some(Restored::Accepted { packet_id, .. }), Some(client_id)) => {
                     Line::Accepted(Handshake { client_id, packet_id: packet_id.get() })
                 }
-                (Some(Restored::Missed { .. } | Restored::HadWill { .. }), _) | (_, None) | (None, _) => continue,
+                (Some(Restored::Missed { .. } | Restored::Seen { .. } | Restored::HadWill { .. }), _)
+                | (_, None)
+                | (None, _) => continue,
             };
             self.line(&line)?;
         }

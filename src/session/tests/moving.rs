@@ -323,8 +323,10 @@ fn what_an_inherited_session_has_missed_goes_with_it() {
     let begun_anew = MessageId { node: 7, shard: 0, sequence: 1 << SEQUENCE_BITS };
     assert_eq!(seen(&[packet(5), begun_anew]).missed_of(&here, |_| true), missed, "its streams before are over");
     let mut bench = Bench::persistent();
-    bench.session.has_seen(copy, &here);
-    bench.in_turn(|session, turn, _| session.add_missed(turn, &missed, &here));
+    bench.in_turn(|session, turn, _| {
+        session.has_seen(turn, copy, &here);
+        session.add_missed(turn, &missed, &here);
+    });
     let got = |bench: &Bench, here: &Seen| {
         [5, 6, 9, 10, 11, 12].map(|sequence| bench.session.has_got(packet(sequence), here))
     };
@@ -337,6 +339,23 @@ fn what_an_inherited_session_has_missed_goes_with_it() {
     let mut found = Session::new("client".into(), None);
     moved.shelf.items.iter().for_each(|(position, item)| found.restore(*position, item.clone()));
     assert!(!found.has_got(packet(10), &later) && found.has_got(packet(5), &later), "nor has it after a start");
+}
+
+/// Its new node starts anew before a packet comes there that has come where it was before.
+#[test]
+fn what_a_session_has_seen_elsewhere_is_known_after_a_start() {
+    let packet = |sequence| MessageId { node: 7, shard: 1, sequence }.of_packet();
+    let (mut there, here) = (Seen::default(), Seen::default());
+    there.note(packet(5));
+    let mut bench = Bench::persistent();
+    bench.close();
+    let moved = bench.move_away(&there, &here, &[]);
+    let mut found = Session::new("client".into(), None);
+    moved.shelf.items.iter().for_each(|(position, item)| found.restore(*position, item.clone()));
+    assert_eq!([5, 6].map(|sequence| found.has_got(packet(sequence), &here)), [true, false]);
+    let mut copied = Vec::new();
+    found.items_without_message(|position, item| copied.push((position, matches!(item, Item::Seen { .. }))));
+    assert!(copied.iter().any(|(_, is_seen)| *is_seen), "and its copies know it");
 }
 
 /// A packet whose home has died is routed anew, while a session that had got it is on its way to another node.
