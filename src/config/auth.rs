@@ -182,10 +182,11 @@ impl Jwt {
             public_key_file: section.path("public_key_file"),
             jwks_file: section.path("jwks_file"),
             from: section.choice("from", TokenFrom::Password, &from),
-            verify_claims: section
-                .given("verify_claims")
-                .then(|| section.map("verify_claims", 32, |value| parse_text(value, 1024)))
-                .unwrap_or_default(),
+            verify_claims: if section.given("verify_claims") {
+                section.map("verify_claims", 32, |value| parse_text(value, 1024))
+            } else {
+                Default::default()
+            },
             issuer: section.text("issuer", 1024),
             audience: section.text("audience", 1024),
             leeway: section.duration("leeway", Duration::ZERO, bounds),

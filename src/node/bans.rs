@@ -93,7 +93,7 @@ mod tests {
         file.write_if_changed(|| unreachable!("nothing has changed")).unwrap();
         file.is_changed.store(true, Ordering::Release);
         file.write_if_changed(|| write_all(std::iter::once(&ban))).unwrap();
-        assert_eq!(BansFile::default().open(&path).unwrap(), [ban.clone()]);
+        assert_eq!(BansFile::default().open(&path).unwrap(), std::slice::from_ref(&ban));
         assert_eq!(read_all(&std::fs::read_to_string(&path).unwrap()).unwrap(), [ban]);
         std::fs::write(&path, "[{}]").unwrap();
         let error = BansFile::default().open(&path).unwrap_err();

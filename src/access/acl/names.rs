@@ -40,7 +40,7 @@ pub(super) fn check(filter: &str, is_pattern: bool) -> Result<(), String> {
     let mut rest = filter;
     while let Some(place) = next(rest, is_pattern) {
         let known = matches!(place.name, "clientid" | "username" | "cert.cn");
-        if !known && !place.name.strip_prefix("claims.").is_some_and(|claim| !claim.is_empty()) {
+        if !known && place.name.strip_prefix("claims.").is_none_or(str::is_empty) {
             return Err(format!(
                 "there is no ${{{}}}: expected ${{clientid}}, ${{username}}, ${{cert.cn}} or ${{claims.NAME}}",
                 place.name
