@@ -304,6 +304,13 @@ impl Local {
         {
             return found.clone();
         }
+        let found = self.count_queues().await;
+        *last = Some((self.shared.clock.now(), found.clone()));
+        found
+    }
+
+    /// The same, counted now. Whoever scrapes next has it counted once more.
+    pub(super) async fn count_queues(&self) -> Vec<Census> {
         let mut found = Vec::new();
         let counted = async {
             for shard in 0..self.shared.mailboxes.len() as ShardId {
@@ -312,7 +319,6 @@ impl Local {
         };
         // What is there by then is what there is.
         let _ = tokio::time::timeout(CENSUS_TIMEOUT, counted).await;
-        *last = Some((self.shared.clock.now(), found.clone()));
         found
     }
 

@@ -101,7 +101,7 @@ impl Node {
 
     /// `secs`: since the last time.
     async fn numbers(&mut self, secs: f64) -> Numbers {
-        let census = self.local.census().await;
+        let census = self.local.count_queues().await;
         let local = self.local.clone();
         let mut all = Numbers::new();
         let mut number = |name: &str, value: u64| all.push((name.to_owned(), value));

@@ -63,8 +63,6 @@ pub(super) struct Deliveries {
     open: HashMap<MessageId, Open>,
     /// What came with QoS 2, to each session as long as it lasts.
     once: HashMap<Debtor, HashSet<MessageId>>,
-    /// What is for one of a group may come twice.
-    pub(super) shares_twice: bool,
     received: usize,
 }
 
@@ -254,9 +252,8 @@ impl Deliveries {
             if let Some(open) = self.open.get_mut(message) {
                 open.debts.remove(&debtor);
             }
-            let again = self.shares_twice && matches!(debtor, Debtor::Share(_));
             let first = self.once.entry(debtor).or_default().insert((*message).clone());
-            if copy.qos == 2 && !first && !again {
+            if copy.qos == 2 && !first {
                 wrong("QoS 2, and it came before");
             }
         }

@@ -52,13 +52,6 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// For a cluster whose nodes are killed and start again at once: what they were passing from one member of a share group to another may come twice then.
-    pub fn of_killed_nodes() -> Checker {
-        let mut checker = Checker::default();
-        checker.deliveries.shares_twice = true;
-        checker
-    }
-
     /// Reads what the history has more than at the last time.
     pub fn read(&mut self, history: &History) {
         for event in history.since(self.place) {

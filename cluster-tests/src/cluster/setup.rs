@@ -123,6 +123,8 @@ impl ClusterSetup {
             text.push_str("data_dir = \"data\"\n");
         }
         let _ = writeln!(text, "\n[log]\nformat = \"json\"\n\n{}", self.storage);
+        // Clients of tests come and go faster than any that mean well.
+        let _ = writeln!(text, "[flapping]\nenabled = false\n");
         let _ = writeln!(text, "[admin]\nbind = \"{}\"\n", ports.admin.address());
         for section in &self.sections {
             let _ = writeln!(text, "{section}\n");

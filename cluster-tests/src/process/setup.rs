@@ -152,6 +152,8 @@ impl Setup {
     pub(super) fn write(self) -> (PathBuf, TempDir, Option<Authority>) {
         let mut text = format!("[node]\nshards = {}\ndata_dir = \"data\"\n\n", self.shards);
         text += "[log]\nformat = \"json\"\n\n";
+        // Clients of tests come and go faster than any that mean well.
+        text += "[flapping]\nenabled = false\n\n";
         text += &format!("[admin]\nbind = \"127.0.0.1:0\"\n{}\n\n", self.admin);
         for section in &self.sections {
             let _ = writeln!(text, "{section}\n");

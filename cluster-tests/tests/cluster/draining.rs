@@ -50,7 +50,7 @@ struct Member {
 
 impl Member {
     fn connect(on: &ClusterStage, number: usize, at: usize) -> Member {
-        let version = if number % 3 == 0 { Version::V311 } else { Version::V5 };
+        let version = if number.is_multiple_of(3) { Version::V311 } else { Version::V5 };
         let hello = on.hello(version, &format!("d{number}")).keep_alive(0);
         let (client, _) = on.connect_within(at, &hello, HEALED);
         Member { client, number }

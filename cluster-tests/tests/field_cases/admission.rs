@@ -99,7 +99,10 @@ fn a_node_that_is_full_says_so_until_somebody_leaves() {
     let broker = start(Setup::new().section("[limits]\nmax_connections = 2"));
     let on = Stage::new(&broker, Transport::Tcp);
     let _one = on.v5("one");
-    assert!(get(&broker, "/health/ready").starts_with("HTTP/1.1 200"));
+    let deadline = Instant::now() + PATIENCE;
+    while !get(&broker, "/health/ready").starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < deadline, "it is not ready");
+    }
     let two = Stage::new(&broker, Transport::WebSocket).v5("two");
     let ready = get(&broker, "/health/ready");
     assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("2 of 2"), "{ready}");
