@@ -199,7 +199,8 @@ impl<D: Dispatch> Acceptor<D> {
         };
         let shown = Shown::default();
         let login = self.login(&newcomer, &connect, &shown);
-        if self.access.takes_time(&login) {
+        // Who is refused is answered, and counted, by the long way.
+        if self.access.takes_time(&login) || !login.allow_anonymous {
             return self.wait_for(newcomer, socket, bytes.to_vec());
         }
         match self.access.authenticate(&login).now_or_never() {
