@@ -88,7 +88,7 @@ pids+=($!)
 # A message goes there and back, and the broker knows the client by the address that the proxy has seen.
 round_trip() { # round_trip URL ADDRESS
   local id="c$RANDOM"
-  timeout "$SECS" "$EXT_HOLDFAST" pub -L "$1/t/$id" -i "$id" -q 1 -m hello || { echo "pub by $1 failed"; exit 1; }
+  timeout "$SECS" "$EXT_HOLDFAST" pub -L "$1/mqtt" -t "t/$id" -i "$id" -q 1 -m hello || { echo "pub by $1 failed"; exit 1; }
   grep "\"$id\"" broker.log | grep -q "\"peer\":\"$2" || { echo "no line of $id has a peer $2"; grep "\"$id\"" broker.log; exit 1; }
 }
 
