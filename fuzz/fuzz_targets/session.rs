@@ -179,6 +179,7 @@ impl World {
 
 fn limits() -> Limits {
     Limits {
+        broad_subscriptions_max: 5,
         packet_size_max: 4_096,
         inflight_max: 8,
         receive_maximum: 4,
