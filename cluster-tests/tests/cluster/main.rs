@@ -31,6 +31,7 @@ mod partitions;
 mod properties;
 mod restarts;
 mod retained;
+mod rights;
 mod secured;
 mod shared_once;
 mod shares;
